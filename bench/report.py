@@ -1,0 +1,197 @@
+"""The results as people read them: a table per scenario in Markdown, and one chart.
+
+Rendering is pure: the same rows give the same text. Nothing here measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.results import EXACT, Judgement, Measured, Row, judge, ratio, typical
+from bench.scenarios import HELIOGRAPH, LIMIT, MM2, PEERS, SCENARIOS, THRESHOLDS, TUNED, Scenario
+
+NAMES = {MM2: "MM2 as it comes", TUNED: "MM2 tuned", HELIOGRAPH: "Heliograph", LIMIT: "limit"}
+
+# (heading, figure, format) per kind of scenario
+COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "copy": (
+        ("records/s", "records_per_s", ",.0f"),
+        ("MB/s", "mb_per_s", ",.1f"),
+        ("CPU µs/record", "cpu_us_window", ".2f"),
+        ("CPU µs/record with start-up", "cpu_us_whole", ".2f"),
+        ("peak memory MB", "peak_mb", ",.0f"),
+        ("first record s", "first_record_s", ".1f"),
+        ("all s", "total_s", ".1f"),
+    ),
+    "rate": (
+        ("p50 ms", "p50_ms", ",.1f"),
+        ("p95 ms", "p95_ms", ",.1f"),
+        ("p99 ms", "p99_ms", ",.1f"),
+        ("p99.9 ms", "p99.9_ms", ",.1f"),
+        ("CPU µs/record", "cpu_us_window", ",.0f"),
+        ("steady memory MB", "steady_mb", ",.0f"),
+        ("peak memory MB", "peak_mb", ",.0f"),
+    ),
+    "start": (
+        ("first record s", "first_record_s", ".1f"),
+        ("CPU s", "cpu_s", ".1f"),
+        ("peak memory MB", "peak_mb", ",.0f"),
+    ),
+}
+
+
+def markdown(results: Mapping[str, Measured]) -> str:
+    """All of `results.md`."""
+    shown = [(SCENARIOS[name], results[name]) for name in SCENARIOS if name in results]
+    lines = ["# Heliograph beside MirrorMaker 2", "", _preface(), ""]
+    if shown:
+        lines += ["![records per second of each peer](results.svg)", "", *_summary(shown)]
+    for scenario, measured in shown:
+        lines += ["", *_section(scenario, measured)]
+    return "\n".join(lines) + "\n"
+
+
+def _preface() -> str:
+    return (
+        "Made by `make bench`: every peer copies the same source topic between the same two brokers, one after "
+        "another, in alternating order, all on one machine, so brokers and copier share its cores. Measured from "
+        "outside, the same for all: records/s from the moment 5 % of the records are on the target to the moment all "
+        "are, CPU of the copier's whole process tree in that window, memory as the sum of proportional set sizes. "
+        "`limit` is two bare loops at the same time, one fetching the batches and dropping them, one appending the "
+        "same batches from memory; the slower counts, its CPU is that of both. How the batches are made: "
+        "`bench/load.py`. MM2's settings: `bench/peers.py`."
+    )
+
+
+def _summary(shown: list[tuple[Scenario, Measured]]) -> list[str]:
+    lines = ["| scenario | must be | is | |", "| --- | --- | --- | --- |"]
+    for scenario, measured in shown:
+        for threshold in THRESHOLDS[scenario.name]:
+            judgement = judge(measured.rows, threshold, HELIOGRAPH)
+            lines.append(f"| {scenario.name} | {threshold.says} | {_value(judgement)} | {_mark(judgement)} |")
+    return lines
+
+
+def _value(judgement: Judgement) -> str:
+    if judgement.value is None:
+        return "—"
+    return f"{judgement.value:,.2f} ×" if judgement.threshold.against else f"{judgement.value:,.0f}"
+
+
+def _mark(judgement: Judgement) -> str:
+    return {None: "not measured", True: "pass", False: "**fail**"}[judgement.passed]
+
+
+def _section(scenario: Scenario, measured: Measured) -> list[str]:
+    columns = COLUMNS[scenario.kind]
+    runs = max((row.run for row in measured.rows), default=0)
+    scale = "" if measured.scale == 1 else f", scale {measured.scale:g}"
+    lines = [
+        f"## {scenario.name}: {scenario.title}",
+        "",
+        f"{measured.when}, {runs} run{'s' if runs != 1 else ''}{scale}; {_machine(measured.machine)}",
+        "",
+    ]
+    heads = ["peer", *(head for head, _, _ in columns), *(_ratio_heads(scenario)), "copy"]
+    lines += ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    present = {row.peer for row in measured.rows}
+    for peer in (p for p in PEERS if p in present):
+        cells = [NAMES[peer], *(_cell(measured.rows, peer, figure, spec) for _, figure, spec in columns)]
+        cells += [*_ratio_cells(scenario, measured.rows, peer), _verdict(measured.rows, peer)]
+        lines.append("| " + " | ".join(cells) + " |")
+    notes = sorted({f"{NAMES[row.peer]}: {row.note}" for row in measured.rows if row.note})
+    return lines + ([""] + [f"- {note}" for note in notes] if notes else [])
+
+
+def _machine(machine: Mapping[str, str]) -> str:
+    return ", ".join(value for value in machine.values() if value)
+
+
+def _cell(rows: tuple[Row, ...], peer: str, figure: str, spec: str) -> str:
+    """The median, and between which figures the runs lay when there were several."""
+    value = typical(rows, peer, figure)
+    if value is None:
+        return "—"
+    values = [row.figures[figure] for row in rows if row.peer == peer and figure in row.figures]
+    spread = f" ({min(values):{spec}}–{max(values):{spec}})" if len(values) > 1 else ""
+    return f"{value:{spec}}{spread}"
+
+
+def _ratio_heads(scenario: Scenario) -> list[str]:
+    return ["× MM2 tuned", "× limit", "CPU × MM2 tuned"] if scenario.kind == "copy" else []
+
+
+def _ratio_cells(scenario: Scenario, rows: tuple[Row, ...], peer: str) -> list[str]:
+    if scenario.kind != "copy":
+        return []
+    ratios = (
+        ratio(rows, "records_per_s", peer, TUNED),
+        ratio(rows, "records_per_s", peer, LIMIT),
+        ratio(rows, "cpu_us_window", peer, TUNED),
+    )
+    return ["—" if r is None else f"{r:.2f}" for r in ratios]
+
+
+def _verdict(rows: tuple[Row, ...], peer: str) -> str:
+    return "; ".join(
+        sorted({row.verdict if row.verdict == EXACT else f"**{row.verdict}**" for row in rows if row.peer == peer})
+    )
+
+
+def draw(results: Mapping[str, Measured], path: Path) -> None:
+    """The chart: records/s as bars per scenario, and latency percentiles as lines."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    matplotlib.rcParams["svg.hashsalt"] = "heliograph"  # the same rows give the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    colours = {MM2: "#b8b8b8", TUNED: "#7d8ca3", HELIOGRAPH: "#e08a1e", LIMIT: "#3b3b3b"}
+    copies = [name for name, s in SCENARIOS.items() if s.kind == "copy" and name in results]
+    rates = [name for name, s in SCENARIOS.items() if s.kind == "rate" and name in results]
+    panels = [(name, "records_per_s") for name in copies] + [(name, "") for name in rates]
+    if not panels:
+        return
+    across = min(4, len(panels))
+    down = -(-len(panels) // across)
+    figure, axes = plt.subplots(down, across, figsize=(3.4 * across, 2.9 * down), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (name, what) in zip(axes.flat, panels, strict=False):
+        _bars(axis, results[name], colours) if what else _lines(axis, results[name], colours)
+        axis.set_title(name, fontsize=10)
+        axis.tick_params(labelsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _bars(axis, measured: Measured, colours: Mapping[str, str]) -> None:  # type: ignore[no-untyped-def]
+    shown = [
+        (p, typical(measured.rows, p, "records_per_s") or 0.0) for p in PEERS if any(r.peer == p for r in measured.rows)
+    ]
+    bars = axis.bar(
+        [NAMES[p].replace(" as", "\nas") for p, _ in shown],
+        [v / 1e3 for _, v in shown],
+        color=[colours[p] for p, _ in shown],
+    )
+    axis.bar_label(bars, fmt="{:,.0f}", fontsize=7)
+    axis.set_ylabel("thousand records/s", fontsize=7)
+
+
+def _lines(axis, measured: Measured, colours: Mapping[str, str]) -> None:  # type: ignore[no-untyped-def]
+    points = ("p50_ms", "p95_ms", "p99_ms", "p99.9_ms")
+    for peer in PEERS:
+        values = [typical(measured.rows, peer, point) for point in points]
+        if None not in values:
+            axis.plot(
+                [p.removesuffix("_ms") for p in points], values, marker="o", color=colours[peer], label=NAMES[peer]
+            )
+    axis.set_yscale("log")
+    axis.set_ylabel("latency, ms", fontsize=7)
+    if axis.lines:
+        axis.legend(fontsize=7, frameon=False)

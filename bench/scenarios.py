@@ -1,0 +1,140 @@
+"""What is measured: the scenarios, their sizes, and what the figures must show.
+
+A scenario is data only. `load` makes its topic, `turn` lets one peer copy it, `report` holds the figures against
+`THRESHOLDS`. Record counts are chosen so that all scenarios with all peers end within half an hour on two cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Side = Literal["", "source", "target"]
+Kind = Literal["copy", "rate", "start"]
+
+MM2, TUNED, HELIOGRAPH, LIMIT = "mm2", "mm2-tuned", "heliograph", "limit"
+PEERS = (MM2, TUNED, HELIOGRAPH, LIMIT)
+
+# The Java producer's default `batch.size`. With a codec it counts compressed bytes, so a batch of the scenario `lz4`
+# is about 16 KiB as stored; without one it is 16 KiB of records.
+JAVA_BATCH_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One topic, the way it is written, and how long a peer may take over it.
+
+    kind `copy`: the topic is full before a peer starts; how fast is it copied?
+    kind `rate`: records arrive at `rate_per_s` for `seconds` while the peer runs; how late are they, at what memory?
+    kind `start`: from launching the command to the first record on the target.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    records: int
+    value_bytes: int
+    partitions: int = 4
+    codec: Literal["none", "lz4"] = "none"
+    batch_bytes: int = JAVA_BATCH_BYTES
+    far: Side = ""
+    rate_per_s: int = 0
+    seconds: float = 0
+    limit_s: float = 180  # a peer that needs longer is ended and shown with what it had copied
+    peers: tuple[str, ...] = PEERS
+
+    def scaled(self, scale: float) -> Scenario:
+        """The same scenario, smaller or larger: counts and durations, never shapes (partitions, batches, rates)."""
+        return replace(
+            self,
+            records=max(int(self.records * scale), 100) if self.records else 0,
+            seconds=max(self.seconds * scale, 5) if self.seconds else 0,
+        )
+
+
+ROUND_TRIP_MS = 100
+REPLICATORS = (MM2, TUNED, HELIOGRAPH)
+
+SCENARIOS: dict[str, Scenario] = {
+    s.name: s
+    for s in (
+        Scenario("lz4", "8 M JSON records of ~230 B, lz4, 4 partitions", "copy", 8_000_000, 230, codec="lz4"),
+        Scenario("plain", "8 M JSON records of ~230 B, uncompressed, 4 partitions", "copy", 8_000_000, 230),
+        Scenario("large", "values of 10 KB, uncompressed, 4 partitions", "copy", 300_000, 10_000, limit_s=120),
+        Scenario("tiny", "one record of ~230 B a batch, 4 partitions", "copy", 500_000, 230, batch_bytes=1),
+        Scenario(
+            "far-source",
+            f"{ROUND_TRIP_MS} ms round trip to the source, 16 KiB batches, 4 partitions",
+            "copy", 1_500_000, 230, codec="lz4", far="source", limit_s=50, peers=REPLICATORS,
+        ),
+        Scenario(
+            "far-target",
+            f"{ROUND_TRIP_MS} ms round trip to the target, 16 KiB batches, 4 partitions",
+            "copy", 1_500_000, 230, codec="lz4", far="target", limit_s=50, peers=REPLICATORS,
+        ),
+        Scenario(
+            "many",
+            "1,000 partitions, one record a second each",
+            "rate", 0, 230, partitions=1000, rate_per_s=1000, seconds=60, limit_s=150, peers=REPLICATORS,
+        ),
+        Scenario(
+            "latency",
+            "250 records/s for 3 minutes",
+            "rate", 0, 230, rate_per_s=250, seconds=180, limit_s=260, peers=REPLICATORS,
+        ),
+        Scenario("start", "from launch to the first record", "start", 1000, 230, limit_s=90, peers=REPLICATORS),
+    )
+}  # fmt: skip
+
+# A name on the command line that stands for several scenarios.
+GROUPS: dict[str, tuple[str, ...]] = {"far": ("far-source", "far-target"), "all": tuple(SCENARIOS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """What Heliograph's figure must be, as the issue asks: `figure` of Heliograph over `against`'s, or by itself."""
+
+    figure: str
+    against: str  # a peer, "mm2-best" (the better of the two MM2s), or "" for the figure itself
+    bound: float
+    at_least: bool
+    says: str
+
+    def holds(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+
+def _faster(than: str, times: float) -> Threshold:
+    name = {TUNED: "MM2 tuned", LIMIT: "the limit"}[than]
+    return Threshold("records_per_s", than, times, True, f"records/s at least {times:g} × {name}")
+
+
+_BULK = (
+    _faster(TUNED, 3),
+    Threshold("cpu_us_window", TUNED, 0.1, False, "CPU per record at most 1/10 of MM2 tuned"),
+    _faster(LIMIT, 0.8),
+)
+THRESHOLDS: dict[str, tuple[Threshold, ...]] = {
+    "lz4": _BULK,
+    "plain": _BULK,
+    "large": (_faster(TUNED, 1.5),),
+    "tiny": (_faster(TUNED, 2),),
+    "far-source": (_faster(TUNED, 2),),
+    "far-target": (_faster(TUNED, 2),),
+    "many": (
+        Threshold("steady_mb", "", 1500, False, "steady memory of all its processes under 1,500 MB"),
+        Threshold("p99_ms", "", 1000, False, "p99 under a second"),
+    ),
+    "latency": (Threshold("p99_ms", "mm2-best", 1, False, "p99 not above MM2's (the better of the two)"),),
+    "start": (Threshold("first_record_s", "mm2-best", 1.2, False, "within 1.2 × of MM2 (the better of the two)"),),
+}
+
+
+def select(names: tuple[str, ...]) -> list[Scenario]:
+    """The scenarios that the command line names, each once, in the order of the table above."""
+    wanted = {full for name in names or ("all",) for full in GROUPS.get(name, (name,))}
+    unknown = wanted - set(SCENARIOS)
+    if unknown:
+        known = ", ".join([*SCENARIOS, *GROUPS])
+        raise ValueError(f"no scenario called {', '.join(sorted(unknown))}; there are: {known}")
+    return [s for s in SCENARIOS.values() if s.name in wanted]
