@@ -1,0 +1,44 @@
+"""Two shared one-broker clusters for every broker test, and unique topic names so that tests do not meet."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from heliograph.embedded import Kafka, running
+
+_counter = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def _pair() -> Iterator[tuple[Kafka, Kafka]]:
+    config = {"auto.create.topics.enable": "false"}
+    first, second = Kafka("primary", config=config), Kafka("backup", config=config)
+    with running(first, second):
+        yield first, second
+
+
+@pytest.fixture(scope="session")
+def primary(_pair: tuple[Kafka, Kafka]) -> Kafka:
+    """The shared source cluster: one broker, PLAINTEXT. Do not stop it; take a Kafka of your own for that."""
+    return _pair[0]
+
+
+@pytest.fixture(scope="session")
+def backup(_pair: tuple[Kafka, Kafka]) -> Kafka:
+    """The shared target cluster."""
+    return _pair[1]
+
+
+@pytest.fixture
+def new_topic() -> Callable[[], str]:
+    """A maker of topic names that nobody else uses."""
+    return lambda: f"topic-{os.getpid()}-{next(_counter)}"
+
+
+@pytest.fixture
+def topic_name(new_topic: Callable[[], str]) -> str:
+    return new_topic()

@@ -1,0 +1,157 @@
+"""What broker tests need of a Kafka client, by confluent-kafka: an implementation that shares no code with ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+class Record(NamedTuple):
+    """Everything of a record that a copy must keep."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 0
+    partition: int = 0
+    offset: int = -1  # left out when copies are compared: see `content`
+
+    @property
+    def content(self) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]:
+        return self.key, self.value, self.headers, self.timestamp_ms
+
+
+def create_topic(
+    client: Mapping[str, str],
+    name: str,
+    partitions: int = 1,
+    *,
+    replication_factor: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> str:
+    """Create it and wait until every partition has a leader."""
+    admin = AdminClient(dict(client))
+    new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {}))
+    admin.create_topics([new])[name].result(30)
+
+    def led() -> bool:
+        topic = admin.list_topics(name, timeout=10).topics[name]
+        return len(topic.partitions) == partitions and all(one.leader >= 0 for one in topic.partitions.values())
+
+    wait_until(led, what=f"leaders for {name}")
+    return name
+
+
+def produce(
+    client: Mapping[str, str], topic: str, records: Iterable[Record], *, config: Mapping[str, object] | None = None
+) -> None:
+    """Append these, each to its own partition, in order; raise if one is refused. `config`: e.g. compression.type."""
+    producer = Producer({**client, "enable.idempotence": True, "linger.ms": 5, **(config or {})})
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for record in records:
+        options: dict[str, object] = {"timestamp": record.timestamp_ms} if record.timestamp_ms else {}
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    record.value,
+                    record.key,
+                    partition=record.partition,
+                    headers=list(record.headers),
+                    on_delivery=delivered,
+                    **options,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    left = producer.flush(60)
+    if left or failures:
+        raise KafkaException(failures[0]) if failures else TimeoutError(f"{left} records of {topic} not acknowledged")
+
+
+def end_offsets(client: Mapping[str, str], topic: str) -> dict[int, int]:
+    """The high watermark of every partition."""
+    consumer = _consumer(client)
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        return {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in partitions}
+    finally:
+        consumer.close()
+
+
+def read_all(
+    client: Mapping[str, str], topic: str, *, isolation: str = "read_committed", timeout_seconds: float = 60
+) -> dict[int, list[Record]]:
+    """Every record of the topic up to its end as of now, by partition, in order."""
+    consumer = _consumer(client, isolation)
+    try:
+        partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        found: dict[int, list[Record]] = {one: [] for one in partitions}
+        consumer.assign([TopicPartition(topic, one, 0) for one in partitions])
+        open_ends = set(partitions)
+        deadline = time.monotonic() + timeout_seconds
+        while open_ends:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}: partitions {sorted(open_ends)} not read to their end")
+            for message in consumer.consume(10_000, timeout=0.2):
+                error = message.error()
+                if error is None:
+                    found[message.partition()].append(_record(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_ends.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+        return found
+    finally:
+        consumer.close()
+
+
+def contents(read: Mapping[int, list[Record]]) -> dict[int, list[tuple[object, ...]]]:
+    """What must be equal between a topic and its copy: key, value, headers, timestamp, in order by partition."""
+    return {partition: [record.content for record in records] for partition, records in read.items()}
+
+
+def wait_until(condition: Callable[[], object], *, what: str = "", timeout_seconds: float = 30) -> None:
+    """Poll until the condition holds; a test's only way of waiting."""
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what or condition} did not come true in {timeout_seconds:g} s")
+        time.sleep(0.02)
+
+
+def _consumer(client: Mapping[str, str], isolation: str = "read_committed") -> Consumer:
+    return Consumer(
+        {
+            **client,
+            "group.id": "kit",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "fetch.max.bytes": 64 << 20,
+        }
+    )
+
+
+def _record(message: object) -> Record:
+    _, timestamp_ms = message.timestamp()  # type: ignore[attr-defined]
+    headers = tuple(message.headers() or ())  # type: ignore[attr-defined]
+    return Record(
+        message.key(),  # type: ignore[attr-defined]
+        message.value(),  # type: ignore[attr-defined]
+        headers,
+        timestamp_ms,
+        message.partition(),  # type: ignore[attr-defined]
+        message.offset(),  # type: ignore[attr-defined]
+    )
