@@ -1,0 +1,127 @@
+"""Names, cycles and filters, with the answers that MM2 4.x's own classes give."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph import policy
+from heliograph.policy import TopicFilter, java_regex, should_replicate
+from heliograph.types import Cluster, Flow
+
+US_EU = Flow(Cluster("us"), Cluster("eu"))
+
+
+@pytest.mark.parametrize(
+    ("topic", "source", "upstream", "original"),
+    [
+        ("orders", None, None, "orders"),
+        ("us.orders", "us", "orders", "orders"),
+        ("eu.us.orders", "eu", "us.orders", "orders"),
+        ("my.own.topic", "my", "own.topic", "topic"),  # it does not know which aliases exist
+        ("orders.", None, None, "orders."),  # Java's split drops the empty end
+        ("us.orders.", "us", "orders.", "orders."),
+        ("us..orders", "us", ".orders", "orders"),
+        (".orders", "", "orders", "orders"),
+    ],
+)
+def test_taking_names_apart(topic: str, source: str | None, upstream: str | None, original: str) -> None:
+    assert policy.topic_source(topic) == source
+    assert policy.upstream_topic(topic) == upstream
+    assert policy.original_topic(topic) == original
+
+
+def test_putting_names_together() -> None:
+    assert policy.remote_topic("us", "orders") == "us.orders"
+    assert policy.positions_topic("us") == "mm2-offsets.us.internal"
+    assert policy.checkpoints_topic("us") == "us.checkpoints.internal"
+    assert policy.offset_syncs_topic("eu") == "mm2-offset-syncs.eu.internal"
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("__consumer_offsets", True),
+        (".hidden", True),
+        ("mm2-offsets.us.internal", True),
+        ("mm2-offset-syncs.eu.internal", True),
+        ("us.checkpoints.internal", True),
+        ("orders.internal", False),  # 3.x took these two for internal
+        ("orders-internal", False),
+        ("mm2-notes", False),
+        ("heartbeats", False),
+    ],
+)
+def test_internal_topics_by_the_rule_of_4x(topic: str, expected: bool) -> None:
+    assert policy.is_internal(topic) is expected
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("orders", True),
+        ("ap.orders", True),  # a third cluster's, passed on
+        ("eu.orders", False),  # came from the target
+        ("ap.eu.orders", False),  # came from the target two hops ago
+        ("orders.eu", True),  # the last part is the topic, not a hop
+        ("__transaction_state", False),
+        ("mm2-configs.ap.internal", False),
+        ("orders.replica", False),
+        ("heartbeats", True),
+        ("ap.heartbeats", True),
+        ("eu.heartbeats", False),
+    ],
+)
+def test_what_a_flow_takes_by_default(topic: str, expected: bool) -> None:
+    assert should_replicate(US_EU, topic) is expected
+
+
+def test_heartbeats_pass_any_filter_but_internal_topics_none() -> None:
+    flow = Flow(Cluster("us"), Cluster("eu"), topics=("nothing", "__.*"), topics_exclude=("heartbeats",))
+    assert should_replicate(flow, "heartbeats")
+    assert not should_replicate(flow, "__consumer_offsets")
+
+
+def test_a_filter_matches_in_full_and_exclusion_wins() -> None:
+    chosen = TopicFilter(("orders", "pay.*"), ("pay-test.*",))
+    assert chosen.accepts("orders")
+    assert chosen.accepts("payments")
+    assert not chosen.accepts("orders2")
+    assert not chosen.accepts("my-orders")
+    assert not chosen.accepts("pay-test-1")
+    assert not TopicFilter(()).accepts("orders")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        (r"\Qa.b\E.*", "a.bc", "axbc"),
+        (r"(?<x>a+)-\k<x>", "aa-aa", "aa-a"),
+        (r"\p{Alpha}+", "abc", "ab1"),
+        (r"[\p{Digit}x]+", "1x2", "a"),
+        (r"\P{Digit}+", "abc", "ab1"),
+        (r"(?i)orders|pay", "PAY", "pa"),  # the flag goes on through the alternatives
+        (r"a|(?i)b|c", "C", "A"),
+        (r"(a|(?i)b)c", "Bc", "bC"),
+        (r"a++b", "aab", "aa"),
+        (r"[^|~]+", "abc", "a|b"),
+        (r"x\z", "x", "xx"),
+        (r"(?!test-).*", "orders", "test-orders"),
+        (r"[]a]+", "a]", "b"),
+        (r"a\-b", "a-b", "ab"),
+    ],
+)
+def test_java_syntax(pattern: str, matching: str, other: str) -> None:
+    compiled = java_regex(pattern)
+    assert compiled.fullmatch(matching)
+    assert not compiled.fullmatch(other)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", ")", "[a", "*", "a(?i)b", "[a&&b]", "[a[b]]", r"\p{Greek}", r"\k", "a" + "{9" * 50]
+)
+def test_what_is_no_expression_or_not_supported_is_refused(pattern: str) -> None:
+    if pattern.startswith("a{"):
+        assert java_regex(pattern)  # braces that are no repetition are letters in Python; harmless in a topic name
+        return
+    with pytest.raises(ValueError):
+        java_regex(pattern)
