@@ -1,0 +1,99 @@
+"""From Kafka's client properties to what a connection needs: a TLS context and a login.
+
+Answers for reading `security.protocol`, `ssl.*` and `sasl.*`, and for a ConfigError that names every bad key with the
+cluster's alias. Does not open connections; the exchanges are in `sasl`, the stores in `stores`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heliograph.errors import ConfigError
+from heliograph.types import Cluster
+from heliograph.wire import jaas, oauth
+from heliograph.wire.link import Tls
+from heliograph.wire.sasl import MECHANISMS, Login
+from heliograph.wire.stores import StoreProblem, tls_of
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_FILES = ("ssl.truststore.location", "ssl.keystore.location")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    protocol: str
+    tls: Tls | None
+    login: Login | None
+
+
+def security_of(cluster: Cluster) -> Security:
+    """Raises ConfigError. Kept until a property or a store's file changes: key stores are slow to open."""
+    relevant = tuple(
+        sorted(item for item in cluster.properties.items() if item[0].startswith(("security.", "ssl.", "sasl.")))
+    )
+    return _security(cluster.alias, relevant, _times(cluster.properties))
+
+
+def _times(properties: Mapping[str, str]) -> tuple[int, ...]:
+    times = []
+    for key in _FILES:
+        try:
+            times.append(os.stat(properties[key]).st_mtime_ns)
+        except (KeyError, OSError):
+            times.append(0)
+    return tuple(times)
+
+
+@functools.lru_cache(maxsize=32)
+def _security(alias: str, items: tuple[tuple[str, str], ...], _times: tuple[int, ...]) -> Security:
+    properties = dict(items)
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError(f"{alias}.security.protocol: is {protocol!r}, must be one of {', '.join(PROTOCOLS)}")
+    problems: list[str] = []
+    tls, login = None, None
+    if protocol.endswith("SSL"):
+        try:
+            tls = tls_of(properties)
+        except StoreProblem as problem:
+            problems.append(f"{alias}.{problem.key}: {problem}")
+    if protocol.startswith("SASL"):
+        try:
+            login = _login(alias, properties)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return Security(protocol, tls, login)
+
+
+def _login(alias: str, properties: Mapping[str, str]) -> Login:
+    mechanism = properties.get("sasl.mechanism", "").strip().upper()
+    if mechanism not in MECHANISMS:
+        why = f"is {mechanism!r}" if mechanism else "is not set"
+        raise ConfigError(f"{alias}.sasl.mechanism: {why}, must be one of {', '.join(MECHANISMS)}")
+    options = _options(alias, properties)
+    if mechanism == "OAUTHBEARER":
+        source = oauth.source_of(alias, properties, options)
+        return Login(alias, mechanism, source.principal, "", token=source, extensions=source.extensions)
+    username = options.get("username", properties.get("sasl.username", ""))
+    password = options.get("password", properties.get("sasl.password", ""))
+    missing = [name for name, value in (("username", username), ("password", password)) if not value]
+    if missing:
+        where = "sasl.jaas.config" if properties.get("sasl.jaas.config") else f"sasl.jaas.config (or sasl.{missing[0]})"
+        raise ConfigError(f"{alias}.{where}: has no {' and no '.join(missing)} for {mechanism}")
+    by_token = options.get("tokenauth", "").lower() == "true"
+    return Login(alias, mechanism, username, password, extensions={"tokenauth": "true"} if by_token else {})
+
+
+def _options(alias: str, properties: Mapping[str, str]) -> dict[str, str]:
+    text = properties.get("sasl.jaas.config", "").strip()
+    if not text:
+        return {}
+    try:
+        return jaas.parse(text).options
+    except ValueError as error:
+        raise ConfigError(f"{alias}.sasl.jaas.config: {error}") from None
