@@ -1,18 +1,34 @@
-"""Kafka on sockets: connections, logins, metadata, calls. Schemas come from kio; batches go through untouched."""
+"""Kafka on sockets: connections, logins, metadata, calls. Schemas come from kio; batches go through untouched.
 
+The data path uses Connection, FetchSession, produce_request and Dialer, in an event loop that never blocks. Everything
+else uses Client, which waits and retries.
+"""
+
+from heliograph.wire.cluster import Client, ProducerState
 from heliograph.wire.codes import broker_error, is_retriable, name_of
 from heliograph.wire.connection import Connection
+from heliograph.wire.dial import Dialer
 from heliograph.wire.fetch import Fetched, FetchSession
 from heliograph.wire.link import Address, bootstrap_addresses
 from heliograph.wire.messages import build
+from heliograph.wire.metadata import Metadata, PartitionMeta, TopicMeta
 from heliograph.wire.produce import Produced, produce_request, produced
+from heliograph.wire.topics import ConfigEntry, NewTopic
 
 __all__ = [
     "Address",
+    "Client",
+    "ConfigEntry",
     "Connection",
+    "Dialer",
     "FetchSession",
     "Fetched",
+    "Metadata",
+    "NewTopic",
+    "PartitionMeta",
     "Produced",
+    "ProducerState",
+    "TopicMeta",
     "bootstrap_addresses",
     "broker_error",
     "build",

@@ -17,7 +17,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -222,21 +222,28 @@ class Connection:
 
     def call(self, request: Message, timeout_s: float = 30.0) -> Message:
         """Send and wait for the answer. Other responses that arrive meanwhile are kept for receive()."""
+        return self.call_many([request], timeout_s)[0]
+
+    def call_many(self, requests: Sequence[Message], timeout_s: float = 30.0) -> list[Message]:
+        """Send all, then wait for all: one round trip for many. Responses in the order of the requests."""
         deadline = time.monotonic() + timeout_s
-        mine = object()
-        self.send(request, mine)
+        waiting: dict[object, int] = {}
+        for position, request in enumerate(requests):
+            mark = object()
+            waiting[mark] = position
+            self.send(request, mark)
+        answers: dict[int, Message] = {}
         kept: list[tuple[object, Message]] = []
         try:
             while True:
-                answer = None
                 for tag, response in self.receive():
-                    if tag is mine:
-                        answer = response
+                    if tag in waiting:
+                        answers[waiting[tag]] = response
                     else:
                         kept.append((tag, response))
-                if answer is not None:
-                    return answer
-                self._wait(deadline, type(request).__name__, timeout_s)
+                if len(answers) == len(requests):
+                    return [answers[position] for position in range(len(requests))]
+                self._wait(deadline, type(requests[0]).__name__, timeout_s)
         finally:
             self._kept = kept
 

@@ -29,6 +29,7 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _LAST_EPOCH = 0x7FFFFFFF
+_NO_SESSION = -1
 _START_OVER = {
     codes.FETCH_SESSION_ID_NOT_FOUND,
     codes.INVALID_FETCH_SESSION_EPOCH,
@@ -78,7 +79,9 @@ class FetchSession:
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int = 50 << 20,
+        once: bool = False,
     ) -> None:
+        """`once`: one full request outside any session, nothing kept on the broker."""
         self.version = version
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
@@ -93,6 +96,7 @@ class FetchSession:
         self._names: dict[uuid.UUID, str] = {}
         self._session_id = 0
         self._epoch = 0  # 0: the next request is a full one
+        self._once = once
         self._in_flight = False
         self._rotation = 0
 
@@ -155,6 +159,23 @@ class FetchSession:
         self._epoch = 0
         self._in_flight = False
 
+    def farewell(self) -> Message | None:
+        """The request that ends the broker's session, to be sent before the connection is closed; None if there is
+        none. Brokers keep a thousand sessions; abandoned ones take up room for two minutes."""
+        if not self._session_id or self._in_flight:
+            return None
+        request = build(
+            "fetch",
+            self.version,
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=0,
+            session_id=self._session_id,
+            session_epoch=_NO_SESSION,
+        )
+        self.restart()
+        return request
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def request(self) -> Message:
@@ -185,7 +206,7 @@ class FetchSession:
             max_bytes=self.max_bytes,
             isolation_level=self._isolation,
             session_id=self._session_id,
-            session_epoch=self._epoch,
+            session_epoch=_NO_SESSION if self._once else self._epoch,
             topics=self._topics(named),
             forgotten_topics_data=self._forgotten(forgotten),
         )

@@ -99,7 +99,9 @@ def unreachable(address: Address, alias: str, error: OSError) -> Unreachable:
         "the host name does not resolve": "Check the name, or the broker's advertised.listeners",
         "no answer in time": "Check the address, firewalls, and the broker's advertised.listeners",
     }.get(reason(error), "")
-    return Unreachable(f"{alias} broker {address}: {reason(error)}", fix=fix, **_context(address, alias))
+    return Unreachable(
+        f"{alias} broker {address}: {reason(error)}", fix=fix, reason=reason(error), **_context(address, alias)
+    )
 
 
 def tls_error(address: Address, alias: str, tls: Tls, error: OSError) -> WireError:

@@ -1,0 +1,149 @@
+"""Topics as an administrator sees them: create, grow, describe, delete.
+
+Answers for the shape of these calls and a result per topic; a failure of one topic is a value, not an exception.
+Sending, retrying and finding the controller is the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from heliograph.errors import BrokerError
+from heliograph.wire import codes
+from heliograph.wire.messages import Message
+
+_TOPIC_RESOURCE = 2
+# Kafka's names for where a config value comes from (ConfigSource).
+_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "CLIENT_METRICS_CONFIG",
+    8: "GROUP_CONFIG",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 for partitions or replication_factor: the broker's default."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    value: str | None  # None: a secret, or not set
+    source: str  # ConfigSource of Kafka: DYNAMIC_TOPIC_CONFIG, DEFAULT_CONFIG …
+    read_only: bool
+    sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        """Not set on the topic itself."""
+        return self.source != "DYNAMIC_TOPIC_CONFIG"
+
+
+class Calls(Protocol):
+    @property
+    def alias(self) -> str: ...
+
+    def call_controller(self, api: str, *, timeout_s: float, **fields: Any) -> Message: ...
+
+    def call(self, api: str, *, timeout_s: float = ..., **fields: Any) -> Message: ...
+
+
+def create(
+    client: Calls, specs: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
+) -> dict[str, BrokerError | None]:
+    if not specs:
+        return {}
+    answer = client.call_controller(
+        "create_topics",
+        timeout_s=timeout_s,
+        topics=[
+            {
+                "name": spec.name,
+                "num_partitions": spec.partitions,
+                "replication_factor": spec.replication_factor,
+                "configs": [{"name": key, "value": value} for key, value in spec.configs.items()],
+            }
+            for spec in specs
+        ],
+        timeout=int(timeout_s * 1000),
+        validate_only=validate_only,
+    )
+    return _results(client, answer.topics)
+
+
+def grow(client: Calls, counts: Mapping[str, int], *, timeout_s: float) -> dict[str, BrokerError | None]:
+    if not counts:
+        return {}
+    answer = client.call_controller(
+        "create_partitions",
+        timeout_s=timeout_s,
+        topics=[{"name": name, "count": count, "assignments": None} for name, count in counts.items()],
+        timeout=int(timeout_s * 1000),
+        validate_only=False,
+    )
+    return _results(client, answer.results)
+
+
+def delete(client: Calls, names: Iterable[str], *, timeout_s: float) -> dict[str, BrokerError | None]:
+    names = list(names)
+    if not names:
+        return {}
+    answer = client.call_controller(
+        "delete_topics",
+        timeout_s=timeout_s,
+        topics=[{"name": name} for name in names],  # from v6
+        topic_names=names,  # until v5
+        timeout=int(timeout_s * 1000),
+    )
+    return _results(client, answer.responses)
+
+
+def describe_configs(
+    client: Calls, names: Iterable[str], *, timeout_s: float
+) -> dict[str, dict[str, ConfigEntry] | BrokerError]:
+    names = list(names)
+    if not names:
+        return {}
+    answer = client.call(
+        "describe_configs",
+        timeout_s=timeout_s,
+        resources=[
+            {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None} for name in names
+        ],
+    )
+    described: dict[str, dict[str, ConfigEntry] | BrokerError] = {}
+    for result in answer.results:
+        name, code = str(result.resource_name), int(result.error_code)
+        if code:
+            described[name] = codes.broker_error(code, result.error_message, cluster=client.alias, topic=name)
+        else:
+            described[name] = {str(entry.name): _entry(entry) for entry in result.configs}
+    return described
+
+
+def _entry(entry: Any) -> ConfigEntry:
+    source = int(entry.config_source)
+    return ConfigEntry(
+        entry.value, _SOURCES.get(source, f"SOURCE_{source}"), bool(entry.read_only), bool(entry.is_sensitive)
+    )
+
+
+def _results(client: Calls, results: Iterable[Any]) -> dict[str, BrokerError | None]:
+    found: dict[str, BrokerError | None] = {}
+    for result in results:
+        name, code = str(result.name), int(result.error_code)
+        message = getattr(result, "error_message", "")
+        found[name] = codes.broker_error(code, message, cluster=client.alias, topic=name) if code else None
+    return found
