@@ -50,7 +50,7 @@ def produce(
     client: Mapping[str, str], topic: str, records: Iterable[Record], *, config: Mapping[str, object] | None = None
 ) -> None:
     """Append these, each to its own partition, in order; raise if one is refused. `config`: e.g. compression.type."""
-    producer = Producer({**client, "enable.idempotence": True, "linger.ms": 5, **(config or {})})
+    producer = Producer({**client, "enable.idempotence": True, "linger.ms": 5, "log_level": 3, **(config or {})})
     failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _message: object) -> None:

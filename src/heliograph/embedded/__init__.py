@@ -1,6 +1,22 @@
 """A real Kafka from pinned jars: for the demo, the tests and the benchmark. Nothing of the mirroring depends on it."""
 
-from heliograph.embedded.broker import QUICK_JVM, Broker
+from heliograph.embedded.broker import QUICK_JVM, SERVER_JVM, Broker
 from heliograph.embedded.kafka import Kafka, running
+from heliograph.embedded.mirrormaker import MM2_JVM, QUICK_MM2_JVM, MirrorMaker, mm2_properties
+from heliograph.embedded.proxy import Counts, Cuts, Link, Links
 
-__all__ = ["QUICK_JVM", "Broker", "Kafka", "running"]
+__all__ = [
+    "MM2_JVM",
+    "QUICK_JVM",
+    "QUICK_MM2_JVM",
+    "SERVER_JVM",
+    "Broker",
+    "Counts",
+    "Cuts",
+    "Kafka",
+    "Link",
+    "Links",
+    "MirrorMaker",
+    "mm2_properties",
+    "running",
+]

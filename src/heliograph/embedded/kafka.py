@@ -11,6 +11,7 @@ away at the end, so the end is a SIGKILL and quick; `Broker.stop` is the gentle 
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -62,6 +63,8 @@ class Kafka:
     ) -> None:
         if not 1 <= brokers <= 3:
             raise EmbeddedError(f"an embedded cluster has 1 to 3 brokers, not {brokers}", fix="Ask for 1, 2 or 3")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise EmbeddedError(f"{name!r} is no name for a cluster", fix="Use letters, digits, '.', '_' and '-'")
         self.name = name
         self.cluster_id = new_id()
         self.brokers: list[Broker] = []
@@ -164,16 +167,23 @@ class Kafka:
             self.brokers.append(broker)
             broker.launch()
 
-    def wait_ready(self, timeout_seconds: float = START_SECONDS) -> None:
-        """Until every broker answers and knows all the others, and the users exist."""
+    def wait_ready(
+        self, timeout_seconds: float = START_SECONDS, *, give_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Until every broker answers and knows all the others, and the users exist (or `give_up` says so)."""
         try:
             for broker in self.brokers:
-                broker.wait_ready(members=len(self._ports), timeout_seconds=timeout_seconds)
-            if self._security.uses_sasl:
+                broker.wait_ready(members=len(self._ports), timeout_seconds=timeout_seconds, give_up=give_up)
+            if self._security.uses_sasl and not give_up():
                 self._create_users(timeout_seconds)
         except BaseException:  # also a Ctrl-C: whoever does not get the cluster cannot stop it
             self.stop()
             raise
+
+    def require_running(self) -> None:
+        """Raise, with the end of its log, when a broker has ended by itself."""
+        for broker in self.brokers:
+            broker.process.require_running()
 
     def stop(self) -> None:
         for broker in self.brokers:
