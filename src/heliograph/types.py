@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 SECRET_WORDS = ("password", "secret", "jaas", "token", "ssl.keystore.key", "credential")
 
@@ -52,7 +54,7 @@ class Flow:
     topics_exclude: tuple[str, ...] = (r"mm2.*\.internal", r".*\.replica", "__.*")
     tasks_max: int | None = None  # None: as many as the work can use
     replication_factor: int = 2  # MM2's default for new remote topics
-    isolation: str = "read_committed"
+    isolation: Isolation = "read_committed"
     offset_storage_replication_factor: int = 3
     refresh_topics_interval_seconds: float = 600  # MM2's default
 

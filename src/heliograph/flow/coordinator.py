@@ -1,0 +1,270 @@
+"""One flow's coordinator: it decides what is copied by whom, and knows how it goes. No payload passes here.
+
+It lives in the driver. Spark's planner asks it for epochs (`next_epoch`, `plan`) and tasks report to it, both through
+the hub. Between epochs it re-reads positions, claims producer ids for new partitions (rule G) and deals partitions out;
+a thread of its own looks for new topics and ends the epoch early when the plan must change.
+
+Invariants:
+  a. A partition is in at most one assignment of an epoch. (Were it in two, rules E and F would still keep one copy.)
+  b. Every assigned partition has a claimed position and a remote partition that exists.
+  c. `plan(n)` always answers the same for the same n: Spark may ask more than once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from heliograph.errors import HeliographError, SameCluster, WireError
+from heliograph.flow.hub import TaskKey, Voice
+from heliograph.flow.plan import deal, task_count
+from heliograph.flow.positions import PositionsLog
+from heliograph.flow.status import FlowStatus
+from heliograph.flow.tally import Tally
+from heliograph.flow.topics import Route, Survey, Topics
+from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
+from heliograph.types import Flow, TopicPartition
+from heliograph.wire import Client
+
+log = structlog.get_logger()
+
+ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
+TROUBLE_BACKOFF_S = (1.0, 30.0)
+
+
+class Coordinator:
+    def __init__(self, flow: Flow, coordinates: Coordinates, *, epoch_seconds: float) -> None:
+        self.flow = flow
+        self._coordinates = coordinates
+        self._epoch_seconds = epoch_seconds
+        self._source, self._target = Client(flow.source), Client(flow.target)
+        self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
+        self._topics = Topics(flow, self._source, self._target)
+        self._positions = PositionsLog(self._planner, flow.source)
+        self._survey = Survey()
+        self._tally = Tally()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._stopping = False
+        self._voices: dict[TaskKey, Voice] = {}
+        self._plans: dict[int, list[Assignment]] = {}
+        self._shares: list[list[TopicPartition]] = []
+        self._epoch = 0
+        self._trouble = ""
+        self._query_state, self._query_reason = "starting", ""
+        self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
+
+    # ---------------------------------------------------------------- life
+
+    def open(self) -> None:
+        """Reach both clusters and make ready. Raises what is wrong with them, before anything is written."""
+        source_id, target_id = self._source.cluster_id(), self._target.cluster_id()
+        if source_id == target_id:
+            a, b = self.flow.source.alias, self.flow.target.alias
+            raise SameCluster(
+                f"{self.flow.name}: {a} and {b} are one cluster (id {source_id})",
+                fix=f"point {a}.bootstrap.servers or {b}.bootstrap.servers elsewhere",
+                flow=self.flow.name,
+            )
+        self._positions.ensure(self.flow.offset_storage_replication_factor)
+        self._positions.catch_up()
+        self._survey = self._topics.survey()
+        self._watcher.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._finish_epoch()
+
+    @property
+    def working(self) -> bool:
+        """Whether tasks are still connected."""
+        with self._lock:
+            return bool(self._voices)
+
+    def close(self) -> None:
+        for client in (self._source, self._target, self._planner):
+            client.close()
+
+    # ---------------------------------------------------------------- what Spark asks
+
+    def next_epoch(self, after: int) -> int:
+        """The next epoch if there is work for one; otherwise `after` again, after a short wait."""
+        deadline = time.monotonic() + ASK_AGAIN_S
+        with self._changed:
+            while (self._stopping or not self._survey.routes) and time.monotonic() < deadline:
+                self._changed.wait(deadline - time.monotonic())
+            if self._stopping or not self._survey.routes:
+                return after
+            routes = self._survey.routes
+        try:
+            assignments = self._assign(after + 1, routes)
+        except HeliographError as error:
+            self._troubled("planning", error)
+            time.sleep(ASK_AGAIN_S)
+            return after
+        with self._lock:
+            self._trouble = ""
+            self._epoch = after + 1
+            self._plans = {after + 1: assignments}
+        return after + 1
+
+    def plan(self, epoch: int) -> list[Assignment]:
+        with self._lock:
+            return self._plans.get(epoch, [])
+
+    def _assign(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
+        known = self._positions.catch_up()
+        recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
+        if recreated:
+            log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
+            self._positions.void(recreated)
+        self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed], set(recreated))
+        by_tp = {r.tp: r for r in routes if r.tp in self._positions.known}
+        tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
+        self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
+        return [
+            Assignment(
+                flow=self.flow.name,
+                source=self.flow.source,
+                target=self.flow.target,
+                isolation=self.flow.isolation,
+                positions_topic=self._positions.topic,
+                positions_partitions=self._positions.partitions,
+                epoch=epoch,
+                task=task,
+                seconds=self._epoch_seconds,
+                lanes=tuple(self._lane(by_tp[tp]) for tp in share),
+                coordinator=self._coordinates,
+            )
+            for task, share in enumerate(self._shares)
+        ]
+
+    def _lane(self, route: Route) -> LaneSpec:
+        position = self._positions.known[route.tp]
+        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes)
+
+    def _claim(self, routes: list[Route], anew: set[TopicPartition]) -> None:
+        """Start where MM2 stopped, if it was here; otherwise at the log's beginning, which the claim then fixes."""
+        if not routes:
+            return
+        starts = self._source.list_offsets([r.tp for r in routes], at="earliest")
+        wanted = {}
+        for route in routes:
+            start = starts[route.tp]
+            if isinstance(start, WireError):
+                log.warning("no start yet", flow=self.flow.name, partition=str(route.tp), why=str(start))
+                continue
+            known = self._positions.known.get(route.tp)
+            at = known.next_offset if known and route.tp not in anew else start
+            wanted[route.tp] = (at, route.topic_id)
+        self._positions.claim(wanted)
+
+    # ---------------------------------------------------------------- what tasks say
+
+    def joined(self, task: TaskKey, voice: Voice) -> None:
+        with self._lock:
+            self._voices[task] = voice
+            late = self._stopping or task[0] < self._epoch
+        if late:
+            voice.say("finish")
+
+    def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
+        self._tally.add(task, report)
+
+    def left(self, task: TaskKey) -> None:
+        with self._lock:
+            self._voices.pop(task, None)
+
+    def _finish_epoch(self) -> None:
+        with self._lock:
+            voices = list(self._voices.values())
+        for voice in voices:
+            voice.say("finish")
+
+    # ---------------------------------------------------------------- new topics
+
+    def _watch(self) -> None:
+        wait = self._interval()
+        while not self._wait_stopping(wait):
+            try:
+                survey = self._topics.survey()
+            except HeliographError as error:
+                self._troubled("looking for topics", error)
+                wait = min(max(wait, TROUBLE_BACKOFF_S[0]) * 2, TROUBLE_BACKOFF_S[1])
+                continue
+            wait = self._interval()
+            self._take(survey)
+
+    def _interval(self) -> float:
+        # A partition that waits for its remote topic, or a flow that has none yet, is looked at more often.
+        soon = bool(self._survey.parked) or not self._survey.routes
+        interval = self.flow.refresh_topics_interval_seconds
+        return min(interval, 5.0) if soon else interval
+
+    def _take(self, survey: Survey) -> None:
+        with self._changed:
+            changed = {r.tp: r.topic_id for r in survey.routes} != {r.tp: r.topic_id for r in self._survey.routes}
+            gone = {r.tp for r in self._survey.routes} - {r.tp for r in survey.routes}
+            self._survey = survey
+            self._changed.notify_all()
+        self._tally.forget(gone)
+        if changed:
+            log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
+            self._finish_epoch()
+
+    def _wait_stopping(self, seconds: float) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, seconds)
+            return self._stopping
+
+    def _troubled(self, doing: str, error: HeliographError) -> None:
+        log.warning(f"trouble while {doing}", flow=self.flow.name, condition=error.condition, why=str(error))
+        with self._lock:
+            self._trouble = str(error)
+
+    # ---------------------------------------------------------------- what people see
+
+    def query(self, state: str, reason: str = "") -> None:
+        """The supervisor's word on the flow's streaming query."""
+        with self._lock:
+            self._query_state, self._query_reason = state, reason
+
+    def status(self) -> FlowStatus:
+        records_per_s, bytes_per_s = self._tally.per_second()
+        with self._lock:
+            survey, tasks = self._survey, len(self._voices)
+            state, reason = self._query_state, self._query_reason or self._trouble
+        if not reason and self._tally.trouble:
+            reason = self._tally.trouble[0]
+        if state == "running" and not survey.routes:
+            state, reason = "idle", reason or "no topic matches yet"
+        elif state == "running" and not tasks and not self._tally.total("records"):
+            state = "starting"
+        return FlowStatus(
+            name=self.flow.name,
+            state=state,
+            reason=reason,
+            topics=survey.topics,
+            partitions=len(survey.routes),
+            tasks=tasks,
+            records=self._tally.total("records"),
+            bytes=self._tally.total("bytes"),
+            records_per_s=records_per_s,
+            bytes_per_s=bytes_per_s,
+            lag_records=self._tally.lag({r.tp for r in survey.routes}),
+            duplicates_refused=self._tally.total("repeated"),
+            retries=self._tally.total("retries"),
+            epoch=self._epoch,
+            parked=survey.parked + self._tally.parked(),
+        )
+
+
+def _recreated(position: Any, route: Route) -> bool:
+    return bool(position and position.topic_id and route.topic_id and position.topic_id != route.topic_id)

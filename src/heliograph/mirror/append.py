@@ -1,0 +1,251 @@
+"""The writing side of a task: batches of many lanes in one produce request, answers back to their lanes.
+
+A produce request takes one batch per partition, and a broker works on one request of a connection at a time; so a
+request carries a batch of every lane that has one ready, and several requests are on their way so that the broker never
+waits for us. Positions go the same way, as records to the positions topic.
+
+Invariants:
+  a. Batches of one lane travel on one connection in the order of their sequences.
+  b. A request holds at most one batch of a partition.
+  c. A lane's answer is used only while the lane still holds the batch it is about (it may have lost track since).
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from heliograph.batch import Chunk
+from heliograph.errors import BatchError, HeliographError, WireError
+from heliograph.mirror.brokers import Brokers
+from heliograph.mirror.lane import Lane, Sent
+from heliograph.mirror.pace import Pace
+from heliograph.types import Cluster, TopicPartition
+from heliograph.wire import Connection, Produced, broker_error, is_retriable, produce_request, produced
+
+# A request stops growing here: what is behind it waits no longer than the broker needs for a few MB.
+REQUEST_BYTES = 4 << 20
+
+# Requests on their way per broker. Rule F allows five batches a lane; with all lanes in every request that is five.
+REQUESTS_IN_FLIGHT = 5
+
+BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.05, 2.0
+
+MESSAGE_TOO_LARGE = 10
+# Somebody else moved on, or the broker forgot us (rules E and F): ask it where it stands.
+SEQUENCE_CODES = frozenset({45, 46, 47, 59})
+
+
+@dataclass(slots=True)
+class Note:
+    """A record batch that is not a lane's: positions on their way to the positions topic."""
+
+    tp: TopicPartition
+    data: bytes
+    done: Callable[[bool], None]
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    sent_at: float
+    batches: list[tuple[Lane, Sent]] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    size: int = 0
+
+    def parts(self) -> list[tuple[str, int, bytes | bytearray]]:
+        batches = [(*lane.spec.remote, sent.piece.data) for lane, sent in self.batches]
+        return [*batches, *((*note.tp, note.data) for note in self.notes)]
+
+
+@dataclass(slots=True)
+class Pusher:
+    """A target broker."""
+
+    node: int
+    connection: Connection
+    requests: deque[Request] = field(default_factory=deque)  # on their way; answers come in the same order
+
+
+class Target:
+    def __init__(
+        self,
+        cluster: Cluster,
+        lanes: Iterable[Lane],
+        notes_topic: str,
+        selector: selectors.BaseSelector,
+        *,
+        drained: Callable[[Lane], None],
+        lost_track: Callable[[Lane], None],
+        too_large: Callable[[Lane], None],
+    ) -> None:
+        self._lanes = {lane.spec.remote: lane for lane in lanes}
+        self._drained, self._lost_track, self._too_large = drained, lost_track, too_large
+        self._pushers: dict[int, Pusher] = {}
+        self._active: dict[Lane, None] = {}  # lanes with something to send, in turn
+        self._notes: list[Note] = []
+        self.pace = Pace()
+        self.brokers = Brokers(cluster, {tp.topic for tp in self._lanes} | {notes_topic}, selector, self)
+        self.brokers.refresh()
+
+    # ---------------------------------------------------------------- the loop calls
+
+    def wake(self, lane: Lane) -> None:
+        """The lane has something to send, or may send again."""
+        self._active[lane] = None
+
+    def note(self, note: Note) -> None:
+        self._notes.append(note)
+
+    def push(self, now: float) -> float:
+        """Send what can be sent. Returns when to try again at the latest (a backoff that ends)."""
+        wait = float("inf")
+        by_node: dict[int, list[Lane]] = {}
+        for lane in list(self._active):
+            node = self.brokers.leader(lane.spec.remote)
+            if node is None:
+                self.brokers.refresh()
+            elif self.brokers.connection(node) is not None:
+                by_node.setdefault(node, []).append(lane)
+            if lane.not_before > now:
+                wait = min(wait, lane.not_before)
+        notes: dict[int, list[Note]] = {}
+        for note in self._notes:
+            node = self.brokers.leader(note.tp)
+            if node is None:
+                self.brokers.refresh()
+            elif self.brokers.connection(node) is not None:
+                notes.setdefault(node, []).append(note)
+        for node in {*by_node, *notes}:
+            self._push(self._pushers[node], by_node.get(node, []), notes.get(node, []), now)
+        return wait
+
+    def tick(self, now: float) -> None:
+        self.brokers.tick(now)
+
+    @property
+    def outstanding(self) -> int:
+        return sum(len(p.requests) for p in self._pushers.values())
+
+    @property
+    def notes_waiting(self) -> int:
+        return len(self._notes)
+
+    def close(self) -> None:
+        self.brokers.close()
+
+    # ---------------------------------------------------------------- sending
+
+    def _push(self, pusher: Pusher, lanes: list[Lane], notes: list[Note], now: float) -> None:
+        while len(pusher.requests) < REQUESTS_IN_FLIGHT:
+            request = Request(now)
+            for lane in lanes:
+                if request.size >= REQUEST_BYTES:
+                    break
+                if lane.sendable(now) and (sent := self._next(lane)) is not None:
+                    request.batches.append((lane, sent))
+                    request.size += len(sent.piece.data)
+                    self._drained(lane)
+            self._add_notes(request, notes)
+            if not request.batches and not request.notes:
+                break
+            lanes = self._rotated(lanes, request)
+            pusher.requests.append(request)
+            try:
+                pusher.connection.send(produce_request(pusher.connection.version("produce"), request.parts()))
+            except WireError as error:
+                self.brokers.drop(pusher.node, error)
+                return
+            self.brokers.watch(pusher.node)
+        for lane in lanes:
+            if lane.idle:
+                self._active.pop(lane, None)
+
+    @staticmethod
+    def _rotated(lanes: list[Lane], request: Request) -> list[Lane]:
+        """Lanes served now go last next time, so that a full request leaves nobody out for long."""
+        served = {lane for lane, _ in request.batches}
+        return [x for x in lanes if x not in served] + [x for x in lanes if x in served]
+
+    def _next(self, lane: Lane) -> Sent | None:
+        try:
+            return lane.next_batch(lambda chunk: self._merge(lane, chunk))
+        except BatchError as error:
+            offset = error.context.get("offset", lane.acked.next_offset)
+            lane.park(f"the record at offset {offset} cannot be appended: {error.message}", error.fix)
+            self._lost_track(lane)
+            return None
+
+    def _merge(self, lane: Lane, chunk: Chunk) -> bool:
+        return bool(lane.in_flight) and self.pace.merging_pays(chunk)
+
+    def _add_notes(self, request: Request, notes: list[Note]) -> None:
+        taken: set[TopicPartition] = set()
+        for note in list(notes):
+            if note.tp not in taken:  # invariant b
+                taken.add(note.tp)
+                notes.remove(note)
+                self._notes.remove(note)
+                request.notes.append(note)
+
+    # ---------------------------------------------------------------- brokers' news
+
+    def moved(self) -> None:
+        for lane in self._lanes.values():
+            if not lane.idle:
+                self.wake(lane)
+
+    def opened(self, node: int, connection: Connection) -> None:
+        self._pushers[node] = Pusher(node, connection)
+
+    def lost(self, node: int, error: HeliographError) -> None:
+        pusher = self._pushers.pop(node, None)
+        for request in pusher.requests if pusher else ():
+            for lane, sent in request.batches:
+                self._retry(lane, sent)
+            for note in request.notes:
+                note.done(False)
+
+    def received(self, node: int, tag: object, response: object) -> None:
+        request = self._pushers[node].requests.popleft()
+        self.pace.answered(time.monotonic() - request.sent_at)
+        results = {TopicPartition(r.topic, r.partition): r for r in produced(response)}
+        for note in request.notes:
+            note.done(results[note.tp].error == 0)
+        for lane, sent in request.batches:
+            if sent in lane.in_flight:  # invariant c
+                self._answered(lane, sent, results[lane.spec.remote])
+
+    # ---------------------------------------------------------------- answers
+
+    def _answered(self, lane: Lane, sent: Sent, result: Produced) -> None:
+        if result.error == 0:
+            lane.acknowledged(sent, result.base_offset)
+            if not lane.idle:
+                self.wake(lane)
+        elif result.error in SEQUENCE_CODES and lane.is_first(sent):
+            lane.lose_track()
+            self._lost_track(lane)
+        elif result.error in SEQUENCE_CODES or is_retriable(result.error):
+            # Behind a failed batch the broker must refuse the next ones: they are sent again together.
+            self.brokers.refresh()
+            self._retry(lane, sent)
+        elif result.error == MESSAGE_TOO_LARGE:
+            lane.lose_track()
+            self._too_large(lane)
+        else:
+            remote = lane.spec.remote
+            error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
+            lane.park(f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}", error.fix)
+            self._lost_track(lane)
+
+    def _retry(self, lane: Lane, sent: Sent) -> None:
+        if sent not in lane.in_flight:  # invariant c
+            return
+        if not lane.has_failed:
+            lane.failures += 1
+            lane.not_before = time.monotonic() + min(BACKOFF_FIRST_S * 2**lane.failures, BACKOFF_MOST_S)
+        lane.refused(sent)
+        self.wake(lane)

@@ -1,0 +1,51 @@
+"""What a task is told to do: the partitions it owns for one epoch, and how to reach everything it needs.
+
+Made by the coordinator, carried to the executor inside a Spark input partition (Spark's own channel, since it holds the
+clusters' credentials), never written anywhere. Plain data, picklable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from heliograph.mirror.positions import Position
+from heliograph.types import Cluster, Isolation, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSpec:
+    """One source partition and where its records go."""
+
+    tp: TopicPartition
+    topic_id: UUID | None
+    remote: TopicPartition
+    position: Position
+    max_batch_bytes: int  # the remote topic's max.message.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """Where the coordinator listens, and the key both sides prove they know."""
+
+    host: str
+    port: int
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"Coordinates({self.host}:{self.port})"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    flow: str
+    source: Cluster
+    target: Cluster
+    isolation: Isolation
+    positions_topic: str
+    positions_partitions: int
+    epoch: int
+    task: int
+    seconds: float  # how long the epoch lasts unless the coordinator ends it sooner
+    lanes: tuple[LaneSpec, ...]
+    coordinator: Coordinates

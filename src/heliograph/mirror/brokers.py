@@ -1,0 +1,168 @@
+"""The brokers of one cluster as an event loop sees them: who leads what, and an open connection to whom it needs.
+
+Never blocks: connections are dialled and metadata is asked in the background (`Dialer`, `Errands`). The loop's owner is
+told when a connection opened or was lost, and asks for metadata again when an answer says that a leader moved.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from heliograph.errors import HeliographError, TimedOut, WireError
+from heliograph.mirror.errands import Errands
+from heliograph.types import Cluster, TopicPartition
+from heliograph.wire import Address, Client, Connection, Dialer, Metadata
+
+# A refresh at most this often: a moved leader is visible after the first one or two, and a cluster that lost a broker
+# must not be asked by a thousand lanes at once.
+REFRESH_EVERY_S = 0.25
+
+# A request that has had no answer for this long is given up with its connection: the broker may be frozen or its
+# network gone. Longer than the broker's own wait in a produce (30 s) plus a slow disk.
+REQUEST_TIMEOUT_S = 40.0
+
+
+class Owner(Protocol):
+    """Who uses the connections: the fetching or the appending side of a task."""
+
+    def opened(self, node: int, connection: Connection) -> None: ...
+    def lost(self, node: int, error: HeliographError) -> None: ...
+    def received(self, node: int, tag: object, response: object) -> None: ...
+    def moved(self) -> None: ...
+
+
+class Brokers:
+    def __init__(self, cluster: Cluster, topics: Iterable[str], selector: selectors.BaseSelector, owner: Owner) -> None:
+        self.cluster = cluster
+        self.topics = sorted(set(topics))
+        self.metadata: Metadata | None = None
+        self.trouble: HeliographError | None = None  # why the cluster cannot be asked, while it cannot
+        self.errands = Errands(cluster.alias)
+        self.client = Client(cluster)
+        self._selector = selector
+        self._owner = owner
+        self._dialer = Dialer()
+        self._connections: dict[int, Connection] = {}
+        self._dialling: dict[Address, int] = {}
+        self._refreshing = False
+        self._refresh_due = 0.0
+        self._wanted = False
+        selector.register(self.errands.fileno(), selectors.EVENT_READ, self._errands_done)
+        selector.register(self._dialer.fileno(), selectors.EVENT_READ, self._dialled)
+
+    # ---------------------------------------------------------------- who leads
+
+    def leader(self, tp: TopicPartition) -> int | None:
+        """The node that leads it, or None: unknown, in election, or the topic is gone (then a refresh is due)."""
+        topic = self.metadata.topics.get(tp.topic) if self.metadata else None
+        partition = topic.partitions.get(tp.partition) if topic else None
+        if partition is None or partition.leader < 0 or self.metadata is None:
+            return None
+        return partition.leader if partition.leader in self.metadata.brokers else None
+
+    def refresh(self) -> None:
+        """Ask again who leads what, soon."""
+        self._wanted = True
+
+    def tick(self, now: float) -> None:
+        if self._wanted and not self._refreshing and now >= self._refresh_due:
+            self._wanted, self._refreshing = False, True
+            self.errands.submit(lambda: self.client.metadata(self.topics), self._learnt)
+        for node, connection in list(self._connections.items()):
+            sent_at = connection.oldest_sent_at
+            if sent_at is not None and now - sent_at > REQUEST_TIMEOUT_S:
+                self.drop(node, self._frozen(connection))
+
+    def _learnt(self, metadata: Metadata | None, error: HeliographError | None) -> None:
+        self._refreshing = False
+        self._refresh_due = time.monotonic() + REFRESH_EVERY_S
+        if metadata is None:
+            self.trouble = error
+            self._wanted = True
+            return
+        self.trouble = None
+        self.metadata = metadata
+        self._owner.moved()
+
+    # ---------------------------------------------------------------- connections
+
+    def connection(self, node: int) -> Connection | None:
+        """Open already, or None and being dialled."""
+        if (connection := self._connections.get(node)) is not None:
+            return connection
+        address = self.metadata.brokers.get(node) if self.metadata else None
+        if address is not None and address not in self._dialling:
+            self._dialling[address] = node
+            self._dialer.dial(address, self.cluster)
+        return None
+
+    def drop(self, node: int, error: HeliographError) -> None:
+        connection = self._connections.pop(node, None)
+        if connection is None:
+            return
+        self._selector.unregister(connection.fileno())
+        connection.close()
+        self.refresh()
+        self._owner.lost(node, error)
+
+    def watch(self, node: int) -> None:
+        """After a send: wait for room in the socket too, as long as bytes are left."""
+        connection = self._connections[node]
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
+        key = self._selector.get_key(connection.fileno())
+        if key.events != events:
+            self._selector.modify(connection.fileno(), events, key.data)
+
+    def _dialled(self, _: int) -> None:
+        for address, result in self._dialer.ready():
+            node = self._dialling.pop(address, None)
+            if node is None:
+                continue
+            if isinstance(result, HeliographError):
+                self.trouble = result
+                self.refresh()
+                self._owner.lost(node, result)
+                continue
+            self._connections[node] = result
+            self._selector.register(result.fileno(), selectors.EVENT_READ, self._ready(node))
+            self._owner.opened(node, result)
+
+    def _ready(self, node: int) -> Callable[[int], None]:
+        def ready(events: int) -> None:
+            connection = self._connections[node]
+            try:
+                if events & selectors.EVENT_WRITE:
+                    connection.flush()
+                answers = connection.receive() if events & selectors.EVENT_READ else []
+            except WireError as error:
+                self.drop(node, error)
+                return
+            for tag, response in answers:
+                self._owner.received(node, tag, response)
+            if node in self._connections:
+                self.watch(node)
+
+        return ready
+
+    def _frozen(self, connection: Connection) -> TimedOut:
+        return TimedOut(
+            f"{self.cluster.alias}: {connection.address} has not answered for {REQUEST_TIMEOUT_S:.0f} s",
+            fix="the broker may be frozen or the network cut; connecting again",
+        )
+
+    def _errands_done(self, _: int) -> None:
+        self.errands.settle()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            self._selector.unregister(connection.fileno())
+            connection.close()
+        self._connections.clear()
+        self._selector.unregister(self.errands.fileno())
+        self._selector.unregister(self._dialer.fileno())
+        self._dialer.close()
+        self.errands.submit(self.client.close, lambda _, __: None)
+        self.errands.close()

@@ -1,0 +1,286 @@
+"""The reading side of a task: one incremental fetch session per source broker, chunks into lanes.
+
+One fetch is outstanding per broker, and the next is sent before the answer to the last is worked on, so the broker
+reads while we patch and append. A lane that holds enough is taken out of the session until it has drained, which is
+what bounds the memory of a task (invariant: queued bytes <= lanes with room × FETCH_PARTITION_BYTES + one response).
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from heliograph.batch import Chunk, Limits
+from heliograph.errors import BatchError, HeliographError, WireError
+from heliograph.mirror.brokers import Brokers
+from heliograph.mirror.lane import Lane, State
+from heliograph.types import Cluster, Isolation, TopicPartition
+from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
+
+# One response. Large enough to fill a 100 ms link (8 MiB per 100 ms is 80 MB/s, and there is one per broker), small
+# enough that the bytes are still warm when they are patched and sent.
+FETCH_BYTES = 8 << 20
+FETCH_PARTITION_BYTES = 4 << 20
+
+# A lane stops being fetched above this and starts again below half of it: about a second of a fast partition's traffic
+# would be wasted memory, less than a response or two would leave the appender idle between fetches.
+LANE_BYTES = 8 << 20
+
+# All lanes of a task together. A thousand lanes that all have a backlog share it.
+TASK_BYTES = 64 << 20
+
+LONG_POLL_MS = 500
+PARKED_RETRY_S = 10.0
+
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID = 100, 103
+
+
+@dataclass(slots=True)
+class Puller:
+    """A source broker: its fetch session and the lanes it leads."""
+
+    node: int
+    connection: Connection
+    session: FetchSession
+    lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
+    outstanding: bool = False
+
+
+class Source:
+    def __init__(
+        self,
+        cluster: Cluster,
+        lanes: Iterable[Lane],
+        selector: selectors.BaseSelector,
+        *,
+        isolation: Isolation,
+        arrived: Callable[[Lane], None],
+    ) -> None:
+        self._lanes = {lane.spec.tp: lane for lane in lanes}
+        self._isolation = isolation
+        self._arrived = arrived
+        self._pullers: dict[int, Puller] = {}
+        self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> node
+        self._homeless: set[TopicPartition] = set(self._lanes)  # lanes without a session that should have one
+        self._stalled: set[TopicPartition] = set()  # lanes that hold enough for now
+        self._wide: dict[TopicPartition, int] = {}  # lanes whose next batch needs more than the usual bytes
+        self.stopped = False
+        self.brokers = Brokers(cluster, {tp.topic for tp in self._lanes}, selector, self)
+        self.brokers.refresh()
+
+    # ---------------------------------------------------------------- the loop calls
+
+    def tick(self, now: float) -> None:
+        self.brokers.tick(now)
+        if self._homeless and not self.stopped:
+            for tp in list(self._homeless):
+                self._place(self._lanes[tp])
+            self._pull_all()
+
+    def reopen(self, lane: Lane) -> None:
+        """The lane's place changed (rule D answered) or it has room again: fetch it from `fetch_offset`."""
+        self._stalled.discard(lane.spec.tp)
+        self._place(lane)
+        node = self._fetched_at.get(lane.spec.tp)
+        if node is not None:
+            self._pull(self._pullers[node])
+
+    def leave(self, lane: Lane) -> None:
+        """Stop fetching it (parked, or lost track)."""
+        tp = lane.spec.tp
+        self._homeless.discard(tp)
+        self._stalled.discard(tp)
+        node = self._fetched_at.pop(tp, None)
+        if node is not None and (puller := self._pullers.get(node)):
+            puller.session.drop(tp)
+            puller.lanes.pop(tp, None)
+
+    def drained(self, lane: Lane) -> None:
+        """The appender took something: has a stalled lane room again?"""
+        if lane.spec.tp in self._stalled and lane.queued_bytes < LANE_BYTES // 2:
+            self.reopen(lane)
+
+    def stop(self) -> None:
+        """No more fetching; what is outstanding is not waited for."""
+        self.stopped = True
+
+    def close(self) -> None:
+        self.brokers.close()
+
+    # ---------------------------------------------------------------- brokers' news
+
+    def moved(self) -> None:
+        for tp, node in list(self._fetched_at.items()):
+            if self.brokers.leader(tp) != node:
+                self.leave(self._lanes[tp])
+                self._homeless.add(tp)
+        self.tick(time.monotonic())
+
+    def opened(self, node: int, connection: Connection) -> None:
+        session = FetchSession(
+            connection.version("fetch"),
+            isolation=self._isolation,
+            max_wait_ms=LONG_POLL_MS,
+            max_bytes=FETCH_BYTES,
+        )
+        self._pullers[node] = Puller(node, connection, session)
+        self.tick(time.monotonic())
+
+    def lost(self, node: int, error: HeliographError) -> None:
+        puller = self._pullers.pop(node, None)
+        if puller is None:
+            return
+        for tp in puller.lanes:
+            self._fetched_at.pop(tp, None)
+            self._homeless.add(tp)
+
+    def received(self, node: int, tag: object, response: object) -> None:
+        puller = self._pullers[node]
+        puller.outstanding = False
+        parts = puller.session.take(response)
+        fresh: list[tuple[Lane, Fetched]] = []
+        for part in parts:
+            tp = TopicPartition(part.topic, part.partition)
+            lane = puller.lanes.get(tp)
+            # Invariant d of a lane: an answer to a question asked before the lane was reset is not for it.
+            if lane is None or lane.state is not State.FLOWING or part.offset != lane.fetch_offset:
+                continue
+            if part.error:
+                self._refused(lane, part)
+                continue
+            self._note(lane, part)
+            if part.records:
+                fresh.append((lane, part))
+        for lane, part in fresh:  # headers only: cheap
+            self._take(puller, lane, part)
+        self._pull(puller)
+        for lane, _ in fresh:
+            self._arrived(lane)
+
+    # ---------------------------------------------------------------- inside
+
+    def _take(self, puller: Puller, lane: Lane, part: Fetched) -> None:
+        tp = lane.spec.tp
+        limits = Limits(max_batch_bytes=lane.max_batch_bytes)
+        committed = self._isolation == "read_committed"
+        try:
+            chunk = Chunk(
+                part.records,
+                wanted=lane.fetch_offset,
+                aborted=part.aborted,
+                read_committed=committed,
+                limits=limits,
+            )
+            if chunk.next_offset == lane.fetch_offset:  # not one whole batch: ask for more at a time
+                self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
+            lane.push(chunk)
+        except BatchError as error:
+            lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
+            self.leave(lane)
+            return
+        if lane.queued_bytes >= LANE_BYTES or self._full():
+            self.leave(lane)
+            self._stalled.add(tp)
+        else:
+            self._want(puller, lane)
+
+    def _full(self) -> bool:
+        # Only lanes that hold something count, and they are few: those stalled and those in the last response.
+        return sum(self._lanes[tp].queued_bytes for tp in self._stalled) >= TASK_BYTES
+
+    def _place(self, lane: Lane) -> None:
+        """Into the session of its leader's broker, if that is known and connected; otherwise it waits, homeless."""
+        tp = lane.spec.tp
+        if lane.state is not State.FLOWING:
+            self._homeless.discard(tp)
+            return
+        node = self.brokers.leader(tp)
+        puller = self._pullers.get(node) if node is not None else None
+        if puller is None:
+            self._homeless.add(tp)
+            if node is None:
+                self.brokers.refresh()
+            else:
+                self.brokers.connection(node)
+            return
+        self._homeless.discard(tp)
+        self._fetched_at[tp] = puller.node
+        puller.lanes[tp] = lane
+        self._want(puller, lane)
+
+    def _want(self, puller: Puller, lane: Lane) -> None:
+        tp = lane.spec.tp
+        puller.session.want(
+            tp,
+            lane.fetch_offset,
+            topic_id=lane.spec.topic_id,
+            max_bytes=self._wide.get(tp, FETCH_PARTITION_BYTES),
+        )
+
+    def _pull_all(self) -> None:
+        for puller in list(self._pullers.values()):
+            self._pull(puller)
+
+    def _pull(self, puller: Puller) -> None:
+        if puller.outstanding or not puller.lanes or self.stopped:
+            return
+        try:
+            puller.connection.send(puller.session.request())
+        except WireError as error:
+            self.brokers.drop(puller.node, error)
+            return
+        puller.outstanding = True
+        self.brokers.watch(puller.node)
+
+    def _note(self, lane: Lane, part: Fetched) -> None:
+        committed = self._isolation == "read_committed" and part.last_stable_offset >= 0
+        lane.high_watermark = part.last_stable_offset if committed else part.high_watermark
+        lane.log_start = part.log_start_offset
+        lane.failures = 0
+
+    def _refused(self, lane: Lane, part: Fetched) -> None:
+        tp = lane.spec.tp
+        self.leave(lane)
+        if part.error == OFFSET_OUT_OF_RANGE:
+            self._out_of_range(lane)
+        elif part.error in (UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID) or is_retriable(part.error):
+            self._homeless.add(tp)
+            self.brokers.refresh()
+        else:
+            error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
+            lane.park(f"the source refuses to be read: {error.message}", error.fix)
+
+    def _out_of_range(self, lane: Lane) -> None:
+        """Before the log's start: retention was faster. Behind its end: the source was truncated or re-created."""
+        tp, wanted = lane.spec.tp, lane.fetch_offset
+
+        def ask() -> tuple[int, int]:
+            earliest = self.brokers.client.list_offsets([tp], at="earliest")[tp]
+            latest = self.brokers.client.list_offsets([tp], at="latest")[tp]
+            for end in (earliest, latest):
+                if isinstance(end, WireError):
+                    raise end
+            return int(earliest), int(latest)  # type: ignore[arg-type]  # errors were raised above
+
+        def answered(ends: tuple[int, int] | None, error: object) -> None:
+            lane.asking = False
+            if ends is None:
+                self._homeless.add(tp)
+                return
+            earliest, latest = ends
+            if wanted > latest:
+                lane.park(
+                    f"the source ends at offset {latest}, we were at {wanted}: it was truncated or created again",
+                    "check what happened to the topic, then remove its record from the positions topic to copy it anew",
+                )
+            elif lane.fetch_offset == wanted < earliest:
+                lane.jump(earliest)
+                self.reopen(lane)
+            else:
+                self._homeless.add(tp)
+
+        lane.asking = True
+        self.brokers.errands.submit(ask, answered)

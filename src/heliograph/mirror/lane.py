@@ -1,0 +1,266 @@
+"""A lane: one source partition on its way to its remote partition. No sockets; the task moves it.
+
+    fetch -> push(chunk) -> [chunks] -> next_batch() -> [in flight] -> acknowledged() -> acked position, runs
+
+Invariants:
+  a. `acked` is true of the target: every record before `acked.next_offset` is there, `acked.sequence` of them.
+  b. In-flight batches are consecutive: each begins where the one before ended, the last ends at `next_sequence`.
+  c. At most IN_FLIGHT of them (rule F); after a failure none is added until all outstanding answers are in and the
+     failed ones have been sent again, byte for byte, in order.
+  d. What is fetched joins on: a chunk is taken only if it was asked for at `fetch_offset` (the caller checks).
+  e. A lane that loses track (rule F) forgets all it holds and starts again from `acked` through rule D.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from heliograph.batch import Chunk, Piece, patch
+from heliograph.mirror.assignment import LaneSpec
+from heliograph.mirror.ledger import IN_FLIGHT, advance
+from heliograph.mirror.positions import Position
+
+
+class State(Enum):
+    LOST = "lost"  # rule D is due: what does the target hold?
+    FLOWING = "flowing"
+    PARKED = "parked"  # cannot go on; `reason` says why
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A batch on its way, kept until acknowledged so that it can be sent again as it was."""
+
+    piece: Piece
+    sequence: int
+    outstanding: bool = True  # an answer is due; otherwise it failed and is to be sent again, or is acknowledged:
+    base_offset: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        return not self.outstanding and self.base_offset is None
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive source offsets that became consecutive target offsets."""
+
+    source_offset: int
+    target_offset: int
+    length: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Counts:
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    skipped: int = 0  # control, aborted, empty batches
+    retries: int = 0
+    resyncs: int = 0
+    repeated: int = 0  # records found on the target already (rule D) and not sent again
+    lost: int = 0  # source offsets that retention took before they were read
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    spec: LaneSpec
+    acked: Position
+    state: State = State.LOST
+    reason: str = ""
+    fix: str = ""
+    fetch_offset: int = 0
+    skip: int = 0  # records still to be skipped (rule D)
+    next_sequence: int = 0  # of the next record that is neither skipped nor in flight
+    high_watermark: int = -1
+    log_start: int = -1
+    queued_bytes: int = 0
+    max_batch_bytes: int = 0
+    not_before: float = 0.0  # no sending before this moment (backoff)
+    failures: int = 0  # in a row, for the backoff
+    has_failed: bool = False  # batches wait to be sent again
+    draining: bool = False  # after a failure, until all outstanding answers are in
+    asking: bool = False  # an errand about this lane is under way
+    written: Position | None = None  # the last position known to be in the positions topic
+    chunks: deque[Chunk] = field(default_factory=deque)
+    in_flight: deque[Sent] = field(default_factory=deque)
+    runs: list[Run] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    last_timestamp: int = -1
+
+    @classmethod
+    def of(cls, spec: LaneSpec) -> Lane:
+        lane = cls(spec, spec.position, max_batch_bytes=spec.max_batch_bytes, written=spec.position)
+        lane.fetch_offset = spec.position.next_offset
+        return lane
+
+    # ---------------------------------------------------------------- rule D
+
+    def lose_track(self) -> None:
+        """Invariant e. Answers still outstanding find no entry any more and are ignored by the caller."""
+        self.state = State.LOST
+        self._forget()
+        self.counts.resyncs += 1
+
+    def found(self, already_there: int) -> None:
+        """The target's answer to rule D: so many records from `acked` on are there."""
+        self.state = State.FLOWING
+        self.skip = already_there
+        self.fetch_offset = self.acked.next_offset
+        self.next_sequence = self.acked.sequence
+
+    def park(self, reason: str, fix: str = "") -> None:
+        self.state, self.reason, self.fix = State.PARKED, reason, fix
+        self._forget()
+
+    def unpark(self) -> None:
+        self.state, self.reason, self.fix = State.LOST, "", ""
+
+    def _forget(self) -> None:
+        self.chunks.clear()
+        self.in_flight.clear()
+        self.has_failed = self.draining = False
+        self.queued_bytes = self.skip = 0
+        self.fetch_offset = self.acked.next_offset
+
+    def discard(self) -> None:
+        """The epoch ends: what was fetched and not sent is left for the next one."""
+        self.chunks.clear()
+        self.queued_bytes = 0
+        self.fetch_offset = self.in_flight[-1].piece.next_offset if self.in_flight else self.acked.next_offset
+
+    # ---------------------------------------------------------------- in
+
+    def push(self, chunk: Chunk) -> None:
+        self.fetch_offset = chunk.next_offset
+        self.counts.skipped += chunk.skipped_control + chunk.skipped_aborted + chunk.skipped_empty
+        if self.skip:
+            # `acked` stays where it is until a chunk is behind us as a whole: inside a batch with holes, the offset
+            # that belongs to a sequence is not known without decoding.
+            dropped = chunk.skip(self.skip)
+            self.skip -= dropped
+            self.counts.repeated += dropped
+            self.next_sequence = advance(self.next_sequence, dropped)
+        if chunk.remaining_records:
+            self.chunks.append(chunk)
+            self.queued_bytes += chunk.remaining_bytes
+        self._settle_idle()
+
+    def jump(self, offset: int) -> None:
+        """Retention took everything before `offset`. What rule D says the target already holds of it is not lost; how
+        many that are is certain when the range had no holes, and holes cannot be seen any more."""
+        gone = offset - self.fetch_offset
+        there = min(self.skip, gone)
+        self.skip -= there
+        self.counts.lost += gone - there
+        self.fetch_offset = offset
+        self.next_sequence = advance(self.next_sequence, there)
+        self._settle_idle()
+
+    # ---------------------------------------------------------------- out
+
+    def sendable(self, now: float) -> bool:
+        if self.state is not State.FLOWING or self.draining or now < self.not_before:
+            return False
+        return self.has_failed or (bool(self.chunks) and len(self.in_flight) < IN_FLIGHT)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to send, now or after a backoff."""
+        return self.state is not State.FLOWING or not (self.chunks or self.has_failed)
+
+    def next_batch(self, merge: Callable[[Chunk], bool]) -> Sent | None:
+        """What failed, first and as it was (invariant c); then the next batch under the next sequence (rule B).
+        May raise RecordTooLarge or CorruptBatch."""
+        if self.has_failed:
+            return self._again()
+        while self.chunks:
+            chunk = self.chunks[0]
+            before = chunk.remaining_bytes
+            piece = chunk.take(merge=merge(chunk))
+            self.queued_bytes -= before - chunk.remaining_bytes
+            if piece is None or not chunk.remaining_records:
+                self.chunks.popleft()
+                self.queued_bytes -= chunk.remaining_bytes
+            if piece is not None:
+                sent = Sent(piece, self.next_sequence)
+                patch(piece.data, self.acked.producer_id, self.acked.producer_epoch, sent.sequence)
+                self.next_sequence = advance(sent.sequence, piece.records)
+                self.in_flight.append(sent)
+                return sent
+        return None
+
+    # ---------------------------------------------------------------- answers
+
+    def acknowledged(self, sent: Sent, base_offset: int) -> None:
+        sent.outstanding, sent.base_offset = False, base_offset
+        self.failures = 0
+        self._answered()
+        while self.in_flight and (first := self.in_flight[0]).base_offset is not None:
+            self.in_flight.popleft()
+            self._settle(first, first.base_offset)
+        self._settle_idle()
+
+    def refused(self, sent: Sent) -> None:
+        """To be sent again, once every answer that is still due has come in."""
+        sent.outstanding = False
+        self.has_failed = True
+        self.draining = True
+        self._answered()
+
+    def is_first(self, sent: Sent) -> bool:
+        return next((s for s in self.in_flight if s.base_offset is None), None) is sent
+
+    def _answered(self) -> None:
+        if self.draining and not any(s.outstanding for s in self.in_flight):
+            self.draining = False
+
+    def _again(self) -> Sent:
+        failed = [s for s in self.in_flight if s.failed]
+        failed[0].outstanding = True
+        self.has_failed = len(failed) > 1
+        self.counts.retries += 1
+        return failed[0]
+
+    def _settle(self, sent: Sent, base_offset: int) -> None:
+        piece = sent.piece
+        self._note_runs(piece, base_offset)
+        self.counts.records += piece.records
+        self.counts.bytes += len(piece.data)
+        self.counts.batches += 1
+        self.last_timestamp = piece.max_timestamp
+        self._advance(piece.next_offset, advance(sent.sequence, piece.records))
+
+    def _settle_idle(self) -> None:
+        """With nothing waiting and nothing in flight, trailing markers and aborted records are behind us too."""
+        if not self.chunks and not self.in_flight and self.fetch_offset > self.acked.next_offset:
+            self._advance(self.fetch_offset, self.next_sequence)
+
+    def _advance(self, next_offset: int, sequence: int) -> None:
+        self.acked = Position(
+            next_offset, self.acked.producer_id, self.acked.producer_epoch, sequence, self.spec.topic_id
+        )
+
+    def _note_runs(self, piece: Piece, base_offset: int) -> None:
+        share = len(piece.data) / max(piece.records, 1)
+        for source_offset, length in piece.runs:
+            last = self.runs[-1] if self.runs else None
+            size = round(share * length)
+            if (
+                last
+                and last.source_offset + last.length == source_offset
+                and last.target_offset + last.length == base_offset
+            ):
+                last.length += length
+                last.bytes += size
+            else:
+                self.runs.append(Run(source_offset, base_offset, length, size))
+            base_offset += length
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.high_watermark < 0 else max(self.high_watermark - self.acked.next_offset, 0)

@@ -1,0 +1,40 @@
+"""Exactly once by sequence number: the arithmetic of design §2, and nothing else.
+
+The target's broker is the ledger. For a producer id it stores a batch only when its first sequence follows the last one
+it holds, and answers a repeat of one of the last five batches with the offsets of the first copy.
+
+  A. Every source partition of a flow owns one producer id on the target, kept with the position.
+  B. A record's sequence is the count, modulo 2^31, of records this flow appended for that source partition to that
+     target partition before it. Content decides the sequence, not the attempt.
+  C. A position is written only after the acknowledgement of what it covers.
+  D. On start: position, then the last sequence the leader holds, then skip exactly the records already there.
+  E. Go on at last + 1 with the same id and epoch; a stale writer sends the same content under the same sequences.
+  F. At most five batches in flight per target partition; OUT_OF_ORDER_SEQUENCE means somebody else moved on: D again.
+  G. A first start claims an id in the positions topic; the first claim in the log wins.
+"""
+
+from __future__ import annotations
+
+from heliograph.mirror.positions import SEQUENCES, Position
+
+IN_FLIGHT = (
+    5  # rule F: the broker remembers five batches of a producer id; a sixth unanswered one could not be repeated
+)
+
+
+def advance(sequence: int, records: int) -> int:
+    return (sequence + records) % SEQUENCES
+
+
+def distance(earlier: int, later: int) -> int:
+    """Records from one sequence to another, in (-2^30, 2^30]: the shorter way round the circle."""
+    steps = (later - earlier) % SEQUENCES
+    return steps if steps <= SEQUENCES // 2 else steps - SEQUENCES
+
+
+def already_there(position: Position, last_sequence: int | None) -> int:
+    """Rule D: how many records from the position on the target already holds. Negative: it holds fewer than the
+    position says, so it lost what it had acknowledged (truncated, re-created, unclean election)."""
+    if last_sequence is None or last_sequence < 0:
+        return 0
+    return distance(position.sequence, advance(last_sequence, 1))

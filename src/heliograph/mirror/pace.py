@@ -1,0 +1,50 @@
+"""How fast the target answers, and whether merging small batches pays.
+
+A partition has at most five batches on their way (rule F), so it moves at most 5 × batch size per round trip: 16 KiB
+batches over 100 ms crawl at 0.8 MB/s, while over loopback they fly. Merging uncompressed batches costs next to nothing
+and always spares the broker work; merging compressed ones costs a decompression and a compression, so it is done only
+when the round trip makes small batches the limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from heliograph.batch import Chunk
+from heliograph.mirror.ledger import IN_FLIGHT
+
+# What a single partition should be able to carry without merging, in compressed bytes per second. Below it, merging is
+# worth its CPU: 20 MB/s of lz4 is some 100 MB/s of records.
+WORTH_BYTES_PER_S = 20e6
+
+# Uncompressed: merged below this size. Above, a request is mostly payload already.
+PLAIN_BYTES = 64 << 10
+
+WINDOW_S = 10.0  # how long a fast answer counts as evidence of the path's true round trip
+
+
+class Pace:
+    def __init__(self) -> None:
+        self._fastest: deque[tuple[float, float]] = deque()  # (when, seconds), increasing in seconds: a sliding minimum
+
+    def answered(self, seconds: float) -> None:
+        now = time.monotonic()
+        while self._fastest and self._fastest[-1][1] >= seconds:
+            self._fastest.pop()
+        self._fastest.append((now, seconds))
+        while self._fastest[0][0] < now - WINDOW_S:
+            self._fastest.popleft()
+
+    @property
+    def round_trip_s(self) -> float:
+        """The fastest recent answer: queueing in a busy broker is not distance."""
+        return self._fastest[0][1] if self._fastest else 0.0
+
+    def merging_pays(self, chunk: Chunk) -> bool:
+        if chunk.batches < 2:
+            return False
+        average = chunk.remaining_bytes / chunk.batches
+        if not chunk.compressed:
+            return average < PLAIN_BYTES
+        return average < self.round_trip_s * WORTH_BYTES_PER_S / IN_FLIGHT

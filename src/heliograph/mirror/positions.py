@@ -1,0 +1,143 @@
+"""Where a flow stands on each source partition, in MM2's topic and format.
+
+MM2's worker keeps its source offsets in `mm2-offsets.<source>.internal` on the target: a compacted topic of Connect's
+JSON, looked up by the exact bytes of the key. Heliograph writes the same records with flat fields of its own beside
+`"offset"`, which MM2 ignores: either can go on where the other stopped. This module is the format and the rule by which
+records of one key fold into a position. It does no I/O; `flow.positions` and `mirror.task` read and write.
+
+Invariants of a log of records of one key, read in order:
+  a. A record without a producer id (MM2 wrote it, or an operator) starts a new era: whatever came before is void.
+  b. In an era the first producer id wins (rule G: the first claim in the log). Records with another id are the losers'
+     claims and are ignored.
+  c. All positions of one producer id are true at once: each says "everything before `next_offset` was appended, in
+     `sequence` records". So the furthest is taken, and a stale writer that writes an older one does no harm.
+  d. A loser writes the winner's claim again after its own, so that compaction, which keeps the last record of a key,
+     can never leave a loser's claim alone in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from heliograph.types import TopicPartition
+
+CONNECTOR = "MirrorSourceConnector"
+SEQUENCES = 1 << 31  # sequence numbers are counted modulo 2^31
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    next_offset: int  # the source offset to go on from
+    producer_id: int = -1  # -1: nobody has claimed yet (MM2 was here last)
+    producer_epoch: int = -1
+    sequence: int = 0  # of the record at next_offset or the first one after it
+    topic_id: UUID | None = None  # the source topic's, when the position was written
+
+    @property
+    def claimed(self) -> bool:
+        return self.producer_id >= 0
+
+
+def topic_of(source_alias: str) -> str:
+    """Always with dots, whatever the separator (mm2-compat §1.1)."""
+    return f"mm2-offsets.{source_alias}.internal"
+
+
+def key_of(source_alias: str, tp: TopicPartition) -> bytes:
+    """The exact bytes Java writes: no spaces, and the key order of its HashMap."""
+    return msgspec.json.encode([CONNECTOR, {"cluster": source_alias, "partition": tp.partition, "topic": tp.topic}])
+
+
+def partition_of_key(key: bytes, source_alias: str) -> TopicPartition | None:
+    """The source partition a record speaks of; None for other connectors, other clusters and nonsense."""
+    try:
+        connector, about = msgspec.json.decode(key)
+        if connector != CONNECTOR or about["cluster"] != source_alias:
+            return None
+        topic, partition = about["topic"], about["partition"]
+    except (msgspec.DecodeError, TypeError, ValueError, KeyError):
+        return None
+    if not isinstance(topic, str) or not isinstance(partition, int) or isinstance(partition, bool):
+        return None
+    return TopicPartition(topic, partition)
+
+
+def encode(position: Position) -> bytes:
+    value: dict[str, Any] = {"offset": position.next_offset - 1}
+    if position.claimed:
+        value["producerId"] = position.producer_id
+        value["producerEpoch"] = position.producer_epoch
+        value["sequence"] = position.sequence
+        if position.topic_id is not None:
+            value["topicId"] = str(position.topic_id)
+    return msgspec.json.encode(value)
+
+
+def decode(value: bytes | None) -> Position | None:
+    """None for a tombstone and for what cannot be read: then the partition has no position."""
+    if value is None:
+        return None
+    try:
+        fields = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(fields, dict) or not _whole(fields.get("offset")):
+        return None
+    next_offset = max(int(fields["offset"]) + 1, 0)
+    if not all(_whole(fields.get(k)) for k in ("producerId", "producerEpoch", "sequence")):
+        return Position(next_offset)
+    return Position(
+        next_offset, fields["producerId"], fields["producerEpoch"], fields["sequence"] % SEQUENCES, _uuid(fields)
+    )
+
+
+def fold(current: Position | None, value: bytes | None) -> Position | None:
+    """The position after one more record of the key (invariants a–c)."""
+    new = decode(value)
+    if new is None or not new.claimed or current is None or not current.claimed:
+        return new
+    if new.producer_id != current.producer_id or new.next_offset < current.next_offset:
+        return current
+    return new
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _uuid(fields: Mapping[str, Any]) -> UUID | None:
+    try:
+        return UUID(fields["topicId"]) if isinstance(fields.get("topicId"), str) else None
+    except ValueError:
+        return None
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's default partitioner's hash, so that a key lands in the partition where Java would put it."""
+    m, r, mask = 0x5BD1E995, 24, 0xFFFFFFFF
+    length = len(data)
+    h = (0x9747B28C ^ length) & mask
+    for i in range(0, length - 3, 4):
+        k = int.from_bytes(data[i : i + 4], "little")
+        k = (k * m) & mask
+        k ^= k >> r
+        k = (k * m) & mask
+        h = (h * m) & mask
+        h ^= k
+    rest = data[length & ~3 :]
+    if rest:
+        h ^= int.from_bytes(rest, "little")
+        h = (h * m) & mask
+    h ^= h >> 13
+    h = (h * m) & mask
+    h ^= h >> 15
+    return h
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    return (murmur2(key) & 0x7FFFFFFF) % partitions

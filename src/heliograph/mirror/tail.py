@@ -1,0 +1,44 @@
+"""Rule D without DescribeProducers: the last sequence of a producer id, read off the batches at the target's tail.
+
+Needed when the broker has no state for an id that has written before: it expires after a day without writes, and
+brokers before 2.8 cannot be asked at all. Only headers are looked at.
+"""
+
+from __future__ import annotations
+
+from heliograph.batch import HEADER_BYTES, headers
+from heliograph.errors import BrokerError, WireError
+from heliograph.mirror.ledger import advance
+from heliograph.types import TopicPartition
+from heliograph.wire import Client
+
+# How far back to look, in batches. A remote partition has one writer, so our id is nearly always in the very last
+# batch; behind it there could be an MM2's batches from an era that an operator merged by hand.
+LOOK_BACK = 50
+
+OFFSET_OUT_OF_RANGE = 1
+
+
+def last_sequence_in_log(client: Client, remote: TopicPartition, producer_id: int) -> int | None:
+    """None: not found near the end of the log, so the position is all there is to trust."""
+    ends = client.list_offsets([remote], at="latest")[remote]
+    if isinstance(ends, WireError):
+        raise ends
+    offset = ends - 1
+    for _ in range(LOOK_BACK):
+        if offset < 0:
+            return None
+        try:
+            part = client.fetch(remote, offset, max_bytes=HEADER_BYTES)
+        except BrokerError as error:
+            if error.code != OFFSET_OUT_OF_RANGE:
+                raise
+            return None  # before the log's start: nothing more to learn
+        found = list(headers(part.records))
+        if not found:
+            return None
+        batch = found[0]
+        if batch.producer_id == producer_id and batch.base_sequence >= 0:
+            return advance(batch.base_sequence, batch.last_offset_delta)
+        offset = batch.base_offset - 1
+    return None

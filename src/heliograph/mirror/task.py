@@ -1,0 +1,311 @@
+"""The mirror task: one epoch of some partitions, inside a Spark task's Python process.
+
+    wire -> mirror.fetch -> batch -> stage -> mirror.append -> wire
+
+One thread, one selector. Everything that could wait (dialling, metadata, rule D's question) is an errand beside it.
+Killing the process at any line is safe: what was not acknowledged is not in a position, and what was acknowledged after
+the last position is found again by rule D. So the end of an epoch is only a tidier crash: nothing new is sent, answers
+still due are waited for, positions are written.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from heliograph.batch import Record, encode
+from heliograph.errors import BrokerError, HeliographError, WireError
+from heliograph.mirror import positions
+from heliograph.mirror.append import Note, Target
+from heliograph.mirror.assignment import Assignment
+from heliograph.mirror.fetch import Source
+from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.ledger import already_there
+from heliograph.mirror.link import Link
+from heliograph.mirror.positions import Position
+from heliograph.mirror.tail import last_sequence_in_log
+from heliograph.types import TopicPartition
+
+log = structlog.get_logger()
+
+REPORT_EVERY_S = 1.0
+POSITIONS_EVERY_S = 1.0
+PARKED_RETRY_S = 10.0  # a parked lane is tried again this often: permissions come back, limits are raised
+LEDGER_EVERY_S = 5.0  # rows go to Spark this often, so that a long epoch does not pile them up
+FINISH_S = 2.0  # how long the end of an epoch waits for answers still due
+
+Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
+
+
+class Task:
+    def __init__(self, assignment: Assignment, *, attempt: int = 0) -> None:
+        self.assignment = assignment
+        self._attempt = attempt
+        self._selector = selectors.DefaultSelector()
+        self._lanes = [Lane.of(spec) for spec in assignment.lanes]
+        self._finishing = False
+        self._link = Link(assignment.coordinator, self._hello())
+        self._target = Target(
+            assignment.target,
+            self._lanes,
+            assignment.positions_topic,
+            self._selector,
+            drained=lambda lane: self._source.drained(lane),
+            lost_track=self._lost_track,
+            too_large=self._ask_limit,
+        )
+        self._source = Source(
+            assignment.source,
+            self._lanes,
+            self._selector,
+            isolation=assignment.isolation,
+            arrived=self._target.wake,
+        )
+        self._parked_until: dict[Lane, float] = {}
+        self._reported: dict[Lane, tuple[Any, ...]] = {}
+        self._notes_out = 0
+
+    # ---------------------------------------------------------------- the loop
+
+    def run(self) -> Iterator[Row]:
+        """Pump until the epoch ends. Yields the ledger: what went where."""
+        began = time.monotonic()
+        deadline = began + self.assignment.seconds
+        report_at = positions_at = began
+        ledger_at = began + LEDGER_EVERY_S
+        try:
+            self._ask(self._lanes)
+            while not self._finishing and (now := time.monotonic()) < deadline:
+                self._turn(now, until=min(deadline, report_at, positions_at))
+                if now >= positions_at:
+                    self._write_positions()
+                    positions_at = now + POSITIONS_EVERY_S
+                if now >= report_at:
+                    self._report()
+                    self._retry_parked(now)
+                    report_at = now + REPORT_EVERY_S
+                if now >= ledger_at:
+                    yield from self._ledger()
+                    ledger_at = now + LEDGER_EVERY_S
+            self._finish()
+            yield from self._ledger()
+        finally:
+            self._close()
+
+    def _turn(self, now: float, until: float) -> None:
+        again = self._target.push(now)
+        timeout = max(min(until, again) - now, 0.0)
+        for key, events in self._selector.select(min(timeout, 0.25)):
+            key.data(events)
+        now = time.monotonic()
+        self._source.tick(now)
+        self._target.tick(now)
+        self._listen()
+
+    def _listen(self) -> None:
+        for message in self._link.heard():
+            if message.get("say") == "finish":
+                self._finishing = True
+        if self._link.gone:
+            log.warning("coordinator gone, ending", flow=self.assignment.flow, task=self.assignment.task)
+            self._finishing = True
+
+    def _finish(self) -> None:
+        """Invariant: after this, positions say all that was acknowledged."""
+        self._finishing = True
+        self._source.stop()
+        for lane in self._lanes:
+            lane.discard()
+        deadline = time.monotonic() + FINISH_S
+        while self._target.outstanding and (now := time.monotonic()) < deadline:
+            self._turn(now, until=deadline)
+        self._write_positions()
+        while (self._target.notes_waiting or self._notes_out) and (now := time.monotonic()) < deadline + 1.0:
+            self._turn(now, until=deadline + 1.0)
+        self._report(final=True)
+
+    def _close(self) -> None:
+        self._source.close()
+        self._target.close()
+        self._link.close()
+        self._selector.close()
+
+    # ---------------------------------------------------------------- rule D
+
+    def _lost_track(self, lane: Lane) -> None:
+        """From the appender: the lane was parked or must be synchronised again."""
+        self._source.leave(lane)
+        if lane.state is State.PARKED:
+            self._park(lane)
+        else:
+            self._ask([lane])
+
+    def _park(self, lane: Lane) -> None:
+        self._parked_until[lane] = time.monotonic() + PARKED_RETRY_S
+        log.warning("parked", flow=self.assignment.flow, partition=str(lane.spec.tp), reason=lane.reason, fix=lane.fix)
+
+    def _retry_parked(self, now: float) -> None:
+        for lane in self._lanes:
+            if lane.state is State.PARKED and lane not in self._parked_until:
+                self._park(lane)
+        due = [lane for lane, at in self._parked_until.items() if now >= at]
+        for lane in due:
+            del self._parked_until[lane]
+            lane.unpark()
+        if due:
+            self._ask(due)
+
+    def _ask(self, lanes: list[Lane]) -> None:
+        """What does the target hold of these lanes' producer ids? Asked for all at once."""
+        asked = {lane.spec.remote: (lane, lane.acked) for lane in lanes if not lane.asking}
+        for lane, _ in asked.values():
+            lane.asking = True
+        client = self._target.brokers.client
+
+        def ask() -> dict[TopicPartition, int | HeliographError | None]:
+            states = client.describe_producers(list(asked))
+            held: dict[TopicPartition, int | HeliographError | None] = {}
+            for remote, (_, acked) in asked.items():
+                state = states[remote]
+                if isinstance(state, WireError):
+                    held[remote] = state
+                elif acked.producer_id in state:
+                    held[remote] = state[acked.producer_id].last_sequence
+                elif acked.sequence == 0:
+                    held[remote] = None  # a claim nobody has used yet
+                else:
+                    held[remote] = last_sequence_in_log(client, remote, acked.producer_id)
+            return held
+
+        def answered(held: dict[TopicPartition, Any] | None, error: HeliographError | None) -> None:
+            for remote, (lane, acked) in asked.items():
+                lane.asking = False
+                answer = error if held is None else held[remote]
+                self._answered(lane, acked, answer)
+
+        self._target.brokers.errands.submit(ask, answered)
+
+    def _answered(self, lane: Lane, acked: Position, answer: int | HeliographError | None) -> None:
+        if lane.state is not State.LOST:
+            return
+        if isinstance(answer, HeliographError):
+            if answer.retriable:
+                log.info("asking the target again", partition=str(lane.spec.remote), why=str(answer))
+                self._parked_until[lane] = time.monotonic() + 0.5
+            else:
+                lane.park(f"the target cannot be asked about {lane.spec.remote}: {answer.message}", answer.fix)
+                self._park(lane)
+            return
+        there = already_there(acked, answer)
+        if there < 0:
+            lane.park(
+                f"{lane.spec.remote} holds {-there} records fewer than it acknowledged: truncated or created again",
+                "check the target; to copy the topic anew, delete its record in the positions topic",
+            )
+            self._park(lane)
+            return
+        lane.found(there)
+        self._source.reopen(lane)
+
+    def _ask_limit(self, lane: Lane) -> None:
+        """The target found a batch too large: its limit is smaller than it was."""
+        self._source.leave(lane)
+        client, topic = self._target.brokers.client, lane.spec.remote.topic
+
+        def ask() -> int:
+            configs = client.describe_topic_configs([topic])[topic]
+            if isinstance(configs, BrokerError):
+                raise configs
+            return int(configs["max.message.bytes"].value or lane.max_batch_bytes)
+
+        def answered(limit: int | None, error: HeliographError | None) -> None:
+            if limit is not None and limit < lane.max_batch_bytes:
+                lane.max_batch_bytes = limit
+                self._ask([lane])
+                return
+            fix = "raise max.message.bytes of the remote topic"
+            lane.park(f"a batch at source offset {lane.acked.next_offset} is too large for {lane.spec.remote}", fix)
+            self._park(lane)
+
+        self._target.brokers.errands.submit(ask, answered)
+
+    # ---------------------------------------------------------------- positions
+
+    def _write_positions(self) -> None:
+        """Rule C: only what is acknowledged. Lanes that moved, one batch per partition of the positions topic."""
+        by_partition: dict[int, list[tuple[Lane, Position, bytes]]] = {}
+        for lane in self._lanes:
+            if lane.written is None or lane.acked != lane.written:
+                key = positions.key_of(self.assignment.source.alias, lane.spec.tp)
+                partition = positions.partition_for(key, self.assignment.positions_partitions)
+                by_partition.setdefault(partition, []).append((lane, lane.acked, key))
+        now_ms = time.time_ns() // 1_000_000
+        for partition, entries in by_partition.items():
+            records = [Record(i, now_ms, key, positions.encode(p), ()) for i, (_, p, key) in enumerate(entries)]
+            self._notes_out += 1
+            self._target.note(
+                Note(
+                    TopicPartition(self.assignment.positions_topic, partition),
+                    encode(records),
+                    lambda ok, entries=entries: self._positions_written(ok, entries),  # type: ignore[misc]
+                )
+            )
+
+    def _positions_written(self, ok: bool, entries: list[tuple[Lane, Position, bytes]]) -> None:
+        self._notes_out -= 1
+        if ok:
+            for lane, position, _ in entries:
+                lane.written = position
+
+    # ---------------------------------------------------------------- telling
+
+    def _hello(self) -> dict[str, Any]:
+        a = self.assignment
+        return {"say": "task", "flow": a.flow, "epoch": a.epoch, "task": a.task, "attempt": self._attempt}
+
+    def _report(self, final: bool = False) -> None:
+        lanes = []
+        for lane in self._lanes:
+            c = lane.counts
+            figures = (lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries)
+            if self._reported.get(lane) != figures:
+                self._reported[lane] = figures
+                lanes.append(
+                    {
+                        "topic": lane.spec.tp.topic,
+                        "partition": lane.spec.tp.partition,
+                        "next": lane.acked.next_offset,
+                        "end": lane.high_watermark,
+                        "state": lane.state.value,
+                        "reason": lane.reason,
+                        "fix": lane.fix,
+                        "timestamp": lane.last_timestamp,
+                        **asdict(c),
+                    }
+                )
+        trouble = [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble]
+        self._link.tell({"say": "report", "lanes": lanes, "trouble": trouble, "final": final})
+
+    def _ledger(self) -> Iterator[Row]:
+        """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
+        for lane in self._lanes:
+            keep = [] if self._finishing else lane.runs[-1:]
+            closed = lane.runs if self._finishing else lane.runs[:-1]
+            lane.runs = keep
+            tp, remote = lane.spec.tp, lane.spec.remote
+            for run in closed:
+                yield (
+                    self.assignment.flow,
+                    tp.topic,
+                    tp.partition,
+                    remote.topic,
+                    run.source_offset,
+                    run.target_offset,
+                    run.length,
+                    run.bytes,
+                )
