@@ -82,7 +82,14 @@ HONOURED = [
     Key("security.protocol", K, Kind.STRING, "PLAINTEXT", "How to talk to the brokers.", True, PROTOCOLS),
     Key("sasl.mechanism", K, Kind.STRING, "GSSAPI", "How to log in; must be set with SASL.", True, MECHANISMS),
     Key("sasl.jaas.config", K, Kind.PASSWORD, None, "The login module with its user name and password.", True),
+    Key("sasl.username", K, Kind.STRING, None, "The user name without JAAS, as librdkafka has it.", True),
+    Key("sasl.password", K, Kind.PASSWORD, None, "The password without JAAS, as librdkafka has it.", True),
     Key("sasl.oauthbearer.token.endpoint.url", K, Kind.STRING, None, "Where OAUTHBEARER tokens are fetched.", True),
+    Key("sasl.oauthbearer.client.credentials.client.id", K, Kind.STRING, None, "Who fetches them.", True),
+    Key("sasl.oauthbearer.client.credentials.client.secret", K, Kind.PASSWORD, None, "With which secret.", True),
+    Key("sasl.oauthbearer.scope", K, Kind.STRING, None, "For which scope.", True),
+    Key("sasl.login.read.timeout.ms", K, Kind.LONG, None, "How long the token endpoint may take.", True, minimum=1),
+    Key("ssl.enabled.protocols", K, Kind.LIST, "TLSv1.2,TLSv1.3", "TLS versions.", True),
     Key("ssl.truststore.location", K, Kind.STRING, None, "File of the certificates to trust.", True),
     Key("ssl.truststore.password", K, Kind.PASSWORD, None, "Its password.", True),
     Key("ssl.truststore.type", K, Kind.STRING, "JKS", "Its format: PEM, PKCS12 or JKS.", True),
@@ -289,13 +296,11 @@ OTHERS = (
         sasl.login.callback.handler.class | CLASS | - | A Java class for logging in.
         sasl.login.class | CLASS | - | A Java class for logging in.
         sasl.login.connect.timeout.ms | LONG | - | Of the token endpoint.
-        sasl.login.read.timeout.ms | LONG | - | Of the token endpoint.
         sasl.login.refresh.* | STRING | - | When tokens are renewed.
         sasl.login.retry.* | STRING | - | Of the token endpoint.
         sasl.kerberos.* | STRING | - | Kerberos.
         sasl.oauthbearer.* | STRING | - | How tokens are fetched and checked.
         ssl.protocol | STRING | TLSv1.3 | Java's choice of TLS version.
-        ssl.enabled.protocols | LIST | TLSv1.2,TLSv1.3 | TLS versions.
         ssl.cipher.suites | LIST | - | TLS ciphers.
         ssl.provider | STRING | - | Java's TLS provider.
         ssl.keymanager.algorithm | STRING | SunX509 | Of Java.

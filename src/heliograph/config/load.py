@@ -20,7 +20,7 @@ from heliograph.config.place import ARROW, Place
 from heliograph.config.properties import Entry
 from heliograph.errors import ConfigError
 from heliograph.policy import SEPARATOR
-from heliograph.types import Cluster, Flow, is_secret
+from heliograph.types import Cluster, Flow, Isolation, is_secret
 
 T = TypeVar("T")
 
@@ -205,7 +205,11 @@ class _Reading:
                 f"{alias}.sasl.mechanism is missing: security.protocol = {resolved['security.protocol']} needs it, and "
                 f"Kafka's default, GSSAPI (Kerberos), is not supported; set it to {' or '.join(keys.MECHANISMS)}",
             )
-        elif mechanism and mechanism != "OAUTHBEARER" and not resolved.get("sasl.jaas.config", "").strip():
+        elif (
+            mechanism
+            and mechanism != "OAUTHBEARER"
+            and not (resolved.get("sasl.jaas.config") or resolved.get("sasl.username"))
+        ):
             self._problem(
                 line, f"{alias}.sasl.jaas.config is missing: {mechanism} needs the user name and the password in it"
             )
@@ -246,13 +250,14 @@ class _Reading:
             self._warn(old, f"the old name of topics.exclude, which is set too (line {new.line}) and wins")
         return self._value(pair, "topics.exclude" if new else "topics.blacklist", values.regexes, default)
 
-    def _isolation(self, pair: tuple[str, str], default: str) -> str:
+    def _isolation(self, pair: tuple[str, str], default: Isolation) -> Isolation:
         """MM2's order: a setting of the cluster beats one of the flow, unless the flow's says `source.`."""
         name = keys.ISOLATION.name
         flow = ARROW.join(pair)
         for key in (f"{flow}.source.{name}", f"{pair[0]}.{name}", f"{flow}.{name}"):
             if key in self.entries and key not in self.refused:
-                return values.choice(keys.ISOLATION, self.entries[key].value)
+                word = values.choice(keys.ISOLATION, self.entries[key].value)
+                return "read_uncommitted" if word == "read_uncommitted" else "read_committed"
         return default
 
     def _offset_storage(self, target: str, default: int) -> int:

@@ -1,0 +1,109 @@
+"""A topic and its copy compared record by record: key, value, headers, timestamp, order within the partition.
+
+Read with confluent-kafka, which shares no code with ours. Records are kept as digests, so a long demo fits in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from heliograph.errors import TimedOut
+
+Digests = dict[int, list[bytes]]  # by partition, in the order of the log
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is wrong with the copy of one partition."""
+
+    topic: str
+    partition: int
+    lost: int
+    doubled: int
+    foreign: int  # records that the source does not have: changed ones, mostly
+    moved: int  # places at which the right records stand in the wrong order
+    first: int | None  # where the two begin to differ, counted in records
+
+    def __str__(self) -> str:
+        parts = {"lost": self.lost, "twice": self.doubled, "changed": self.foreign, "out of order": self.moved}
+        words = ", ".join(f"{count:,} {word}" for word, count in parts.items() if count)
+        return f"{self.topic}-{self.partition}: {words}, first at record {self.first}"
+
+
+def compare(topic: str, source: Digests, copy: Digests) -> list[Difference]:
+    found = []
+    for partition in sorted(source.keys() | copy.keys()):
+        difference = _compare(topic, partition, source.get(partition, []), copy.get(partition, []))
+        if difference:
+            found.append(difference)
+    return found
+
+
+def _compare(topic: str, partition: int, source: Sequence[bytes], copy: Sequence[bytes]) -> Difference | None:
+    if source == copy:
+        return None
+    there, here = Counter(source), Counter(copy)
+    lost, surplus = there - here, here - there
+    doubled = sum(count for digest, count in surplus.items() if digest in there)
+    first = next((i for i, (a, b) in enumerate(zip(source, copy, strict=False)) if a != b), min(len(source), len(copy)))
+    same = not lost and not surplus
+    moved = sum(a != b for a, b in zip(source, copy, strict=True)) if same else 0
+    return Difference(topic, partition, lost.total(), doubled, surplus.total() - doubled, moved, first)
+
+
+def read(client: Mapping[str, str], topic: str, timeout_s: float = 60) -> Digests:
+    """Every record of the topic up to its end as of now. Raises TimedOut when a partition does not get there."""
+    consumer = Consumer(
+        {
+            **client,
+            "group.id": "heliograph-compare",  # required by the library, never joined: partitions are assigned
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "log_level": 2,
+        }
+    )
+    try:
+        partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        digests: Digests = {one: [] for one in partitions}
+        consumer.assign([TopicPartition(topic, one, 0) for one in partitions])
+        unread = set(partitions)
+        deadline = time.monotonic() + timeout_s
+        while unread:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{topic} could not be read to its end in {timeout_s:g} s", topic=topic)
+            for message in consumer.consume(5_000, timeout=0.2):
+                error = message.error()
+                partition = message.partition()
+                if error is None and partition is not None:
+                    digests[partition].append(digest(message))
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
+                    unread.discard(partition)
+                else:
+                    raise KafkaException(error)
+        return digests
+    finally:
+        consumer.close()
+
+
+def digest(message: object) -> bytes:
+    content = (message.key(), message.value(), message.headers(), message.timestamp())  # type: ignore[attr-defined]
+    return hashlib.blake2b(repr(content).encode(), digest_size=16).digest()
+
+
+def end_offsets(client: Mapping[str, str], topic: str) -> int:
+    """How far the topic reaches, all partitions together; 0 when it is not there yet."""
+    consumer = Consumer({**client, "group.id": "heliograph-compare", "log_level": 2})
+    try:
+        known = consumer.list_topics(timeout=10).topics.get(topic)
+        partitions = known.partitions if known else ()
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in partitions)
+    finally:
+        consumer.close()

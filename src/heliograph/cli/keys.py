@@ -1,0 +1,78 @@
+"""`heliograph keys`: the table of configuration keys. `--markdown` gives docs/configuration.md; a test compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from heliograph.config.keys import KEYS, Key, Scope
+
+HEADINGS = {
+    Scope.GLOBAL: ("Once in the file", ""),
+    Scope.FLOW: ("Of a flow", "At the top level for every flow, as `A->B.<key>` for one. The flow's own wins."),
+    Scope.CLUSTER: ("Of the target cluster", "As `<alias>.<key>`, with the alias of the flow's target."),
+    Scope.CLIENT: (
+        "Of clients: addresses and security",
+        "`<alias>.consumer.<key>` (source) or `<alias>.producer.<key>` (target) wins over `<alias>.<key>`, and "
+        "that over `<key>`.",
+    ),
+}
+
+INTRODUCTION = """\
+# Configuration
+
+Written by `heliograph keys --markdown` from the table in `src/heliograph/config/keys.py`; change it there.
+
+Heliograph reads MirrorMaker 2's own file. It is in Java's `.properties` syntax: a backslash is an escape, so a regular
+expression needs two of them (`mm2.*\\\\.internal`), and there are no comments at the end of a line.
+
+A file is refused, with every problem in one message, when a value cannot be right; an unknown key is a warning that
+names the nearest known one. Keys that MM2 knows and Heliograph does not honour yet are named in one warning at start,
+except those that would change where records are written (`replication.policy.class`, `replication.policy.separator`):
+with another value than the default these are refused.
+
+```properties
+clusters = us, eu
+us.bootstrap.servers = us1:9092,us2:9092
+eu.bootstrap.servers = eu1:9092
+
+us->eu.enabled = true
+us->eu.topics = orders, payments\\\\..*
+```
+"""
+
+
+@click.command("keys", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--markdown", is_flag=True, help="The page docs/configuration.md.")
+@click.option("--all", "everything", is_flag=True, help="Also the keys that are not honoured yet.")
+def command(markdown: bool, everything: bool) -> None:
+    """The configuration keys: where they stand, what they hold, their default."""
+    if markdown:
+        click.echo(page(), nl=False)
+        return
+    for key in KEYS:
+        if key.honoured or everything:
+            waiting = "" if key.honoured else "  (not honoured yet)"
+            click.echo(f"{key.name}{waiting}\n    {key.doc}\n    {key.kind.value}, default {_default(key)}")
+
+
+def page() -> str:
+    parts = [INTRODUCTION, "\n## Honoured\n"]
+    for scope, (heading, where) in HEADINGS.items():
+        parts.append(f"\n### {heading}\n\n" + (f"{where}\n\n" if where else ""))
+        parts.append(_table(key for key in KEYS if key.scope is scope and key.honoured))
+    parts.append("\n## Known to MM2, not honoured yet\n")
+    for scope, (heading, _) in HEADINGS.items():
+        parts.append(f"\n### {heading} (not yet)\n\n")
+        parts.append(_table(key for key in KEYS if key.scope is scope and not key.honoured))
+    return "".join(parts)
+
+
+def _table(keys: Iterable[Key]) -> str:
+    rows = [f"| `{key.name}` | {key.kind.value} | {_default(key)} | {key.doc} |\n" for key in keys]
+    return "".join(["| key | type | default | |\n", "| --- | --- | --- | --- |\n", *rows])
+
+
+def _default(key: Key) -> str:
+    return "–" if key.default is None else f"`{key.default}`"

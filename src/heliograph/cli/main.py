@@ -1,0 +1,168 @@
+"""The command `heliograph`: finds the verb, and turns every error into one message and an exit code.
+
+A verb lives in a module of its own that is imported only when it is called: `heliograph --help` must not pay for Spark,
+nor `heliograph keys` for Kafka. Exit codes are documented in EXIT_CODES, and decided here and in `watch` alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from heliograph import __version__
+from heliograph.errors import (
+    ConfigError,
+    HeliographError,
+    JavaMissing,
+    LoginFailed,
+    SameCluster,
+    TimedOut,
+    Unreachable,
+    Untrusted,
+    VersionUnsupported,
+    WireError,
+)
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+# What a person must put right before it is worth starting again; anything else failed while running.
+BAD_INPUT_ERRORS = (
+    ConfigError,
+    JavaMissing,
+    LoginFailed,
+    SameCluster,
+    TimedOut,
+    Unreachable,
+    Untrusted,
+    VersionUnsupported,
+)
+# Codes of "no permission" in a broker's answer, by name so that this module needs nothing of the protocol.
+REFUSALS = "AUTHORIZATION_FAILED"
+
+EXIT_CODES = """\b
+Exit codes:
+  0    it went well; `run` and `demo`: also when stopped by Ctrl-C or SIGTERM
+  1    it failed while running; `demo`: or the copy differs
+  2    bad input, found before anything is written: arguments, the file, a cluster that
+       cannot be reached, a login or a certificate refused, no permission, Java missing
+  130  interrupted before it could end in order (a second Ctrl-C ends at once)
+"""
+
+# name -> (module, what --help says of it)
+VERBS = {
+    "run": ("heliograph.cli.run", "Mirror topics as an mm2.properties file says."),
+    "demo": ("heliograph.cli.demo", "Two embedded clusters mirror each other before your eyes."),
+    "doctor": ("heliograph.cli.doctor", "Check this machine, a file and its clusters; say what to fix."),
+    "kafka": ("heliograph.cli.kafka", "A real Kafka on this machine, to play with."),
+    "keys": ("heliograph.cli.keys", "The configuration keys, and which of them are honoured."),
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported at their first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(VERBS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            raise click.UsageError(f"no verb {args[0]!r}: the verbs are {', '.join(VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES,
+)
+@click.version_option(__version__, message="heliograph %(version)s")
+@click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+@click.option("--debug", is_flag=True, help="Say everything, tracebacks included.")
+@click.pass_context
+def cli(ctx: click.Context, verbose: bool, debug: bool) -> None:
+    """Kafka topics mirrored between clusters on Spark: by record batches, exactly once, from MirrorMaker 2's files.
+
+    \b
+    Examples:
+      heliograph demo --seconds 20              see it work; needs Java >= 17 and nothing else
+      heliograph doctor mm2.properties          is everything in place?
+      heliograph run mm2.properties             mirror, until Ctrl-C
+      heliograph run mm2.properties --master spark://host:7077 -X spark.executor.memory=2g
+
+    Data goes to stdout, talk to stderr. NO_COLOR is honoured.
+    """
+    from heliograph.cli import logs
+
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    ctx.obj = {"verbose": verbose, "debug": debug}
+    logs.configure(verbose=verbose, debug=debug)
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of one call. Every error ends here as one message on stderr."""
+    try:
+        # Outside standalone mode click returns what the verb returned, or the code of its own --help and ctx.exit().
+        code = cli.main(list(arguments), prog_name="heliograph", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except click.ClickException as problem:
+        problem.show()
+        return BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except HeliographError as problem:
+        return _report(problem, arguments)
+    except BrokenPipeError:
+        # The reader of our stdout left (`| head`). Nothing more can be said there, not even by the interpreter's flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as problem:  # the top of the program: what nobody foresaw is still said in one message
+        if "--debug" in arguments:
+            raise
+        say("INTERNAL", f"{type(problem).__name__}: {problem}", "This is a fault of Heliograph; --debug shows where")
+        return FAILED
+
+
+def _report(problem: HeliographError, arguments: Sequence[str]) -> int:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exception(problem)
+    say(problem.condition, problem.message, problem.fix)
+    return exit_code_of(problem)
+
+
+def exit_code_of(problem: HeliographError) -> int:
+    name: Any = getattr(problem, "name", "")
+    no_permission = isinstance(problem, WireError) and str(name).endswith(REFUSALS)
+    return BAD_INPUT if no_permission or isinstance(problem, BAD_INPUT_ERRORS) else FAILED
+
+
+def say(condition: str, message: str, fix: str = "") -> None:
+    """One error on stderr: its stable name, what is the matter, what to do."""
+    head = click.style(f"error [{condition}]", fg="red", bold=True)
+    text = f"{head} {message}" + (f"\n  fix: {fix}" if fix else "")
+    click.echo(text, err=True, color=False if os.environ.get("NO_COLOR") else None)

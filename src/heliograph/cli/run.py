@@ -1,0 +1,99 @@
+"""`heliograph run FILE`: the flows of a file, until somebody stops them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from heliograph.cli.logs import log_options
+from heliograph.types import Flow
+
+if TYPE_CHECKING:
+    from heliograph.flow.status import Runner
+
+
+@click.command("run", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("more", nargs=-1, metavar="")
+@click.option(
+    "--clusters", multiple=True, metavar="ALIAS...", help="Serve only flows into these clusters, as MM2 does."
+)
+@click.option(
+    "--master", metavar="URL", help="Spark to run on: spark://…, k8s://…, yarn. Unset: local, on this machine."
+)
+@click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Any Spark setting; may be repeated.")
+@click.option(
+    "--epoch-seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Between two plans."
+)
+@click.option(
+    "--report-seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Between JSON lines."
+)
+@click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
+@log_options
+def command(
+    file: Path,
+    more: tuple[str, ...],
+    clusters: tuple[str, ...],
+    master: str | None,
+    settings: tuple[str, ...],
+    epoch_seconds: float,
+    report_seconds: float,
+    seconds: float | None,
+) -> int:
+    """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
+
+    On a terminal a live table shows each flow; otherwise a JSON line every few seconds goes to stdout. A topic or
+    partition that cannot go on is parked and named with the reason, and the others go on.
+
+    \b
+    Examples:
+      heliograph run mm2.properties
+      heliograph run mm2.properties --clusters eu ap
+      heliograph run mm2.properties --master spark://host:7077 -X spark.executor.memory=2g
+
+    \b
+    Exit codes: 0 stopped in order, 1 a flow failed, 2 the file or a cluster must be put right
+    (nothing was written), 130 or 143 ended at once by a second signal.
+    """
+    from heliograph.cli import show, watch
+    from heliograph.config.load import load
+
+    spark_settings = _settings(settings)
+    config = load(file).serving(_aliases(clusters, more))
+    for warning in config.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    with watch.stopping() as stop:
+        runner = make_runner(config.flows, master, spark_settings, epoch_seconds)
+        with show.view(report_seconds) as view:
+            if not watch.start(runner, stop, lambda: view.update(runner.status())):
+                watch.end(runner, view)
+                return 0
+            watch.follow(runner, stop, view, seconds=seconds)
+            sound = watch.end(runner, view)
+    return 0 if sound else 1
+
+
+def make_runner(
+    flows: Sequence[Flow], master: str | None, spark_settings: dict[str, str], epoch_seconds: float
+) -> Runner:
+    """Imported late: it brings PySpark, and a bad file should be told without waiting for that."""
+    from heliograph.flow.runner import Runner
+
+    return Runner(flows, master=master, spark_settings=spark_settings, epoch_seconds=epoch_seconds)
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    bad = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
+    if bad:
+        raise click.BadParameter(f"{bad[0]!r} is not KEY=VALUE, e.g. -X spark.executor.memory=2g", param_hint="-X")
+    return {key.strip(): value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def _aliases(clusters: Sequence[str], more: Sequence[str]) -> list[str]:
+    """`--clusters a b` as MM2's script takes it, where click sees an option and a stray word; `a,b` as well."""
+    if more and not clusters:
+        raise click.UsageError(f"one FILE only, not also {' '.join(more)!r}")
+    return [alias for words in (*clusters, *more) for alias in words.replace(",", " ").split()]

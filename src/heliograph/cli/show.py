@@ -1,0 +1,158 @@
+"""Statuses of flows drawn for people (a live table) and for programs (JSON lines). Draws only; `watch` decides when."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import IO, Protocol, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from heliograph.flow.status import FlowStatus, ParkedPartition
+
+COLOURS = {"running": "green", "idle": "cyan", "starting": "yellow", "restarting": "yellow", "failed": "bold red"}
+PARKED_SHOWN = 8  # more would push the table off a terminal of 24 lines
+
+
+class View(Protocol):
+    def update(self, statuses: Sequence[FlowStatus]) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def view(report_seconds: float, stdout: IO[str] | None = None) -> View:
+    """The table on a terminal, JSON lines anywhere else."""
+    out = stdout or sys.stdout
+    return TableView(Console(file=out)) if out.isatty() else JsonView(out, report_seconds)
+
+
+class TableView:
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+
+    def update(self, statuses: Sequence[FlowStatus]) -> None:
+        self._live.update(table(statuses, self._live.console.width), refresh=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+
+class JsonView:
+    """One line every `report_seconds`, at once at the first update and once more at the end."""
+
+    def __init__(self, out: IO[str], report_seconds: float) -> None:
+        self._out = out
+        self._every_s = report_seconds
+        self._next_s = 0.0
+        self._unsaid: Sequence[FlowStatus] = ()
+
+    def update(self, statuses: Sequence[FlowStatus]) -> None:
+        self._unsaid = statuses
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + self._every_s
+            self._say()
+
+    def _say(self) -> None:
+        if self._unsaid:
+            self._out.write(json_line(self._unsaid) + "\n")
+            self._out.flush()
+            self._unsaid = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._say()
+
+
+def json_line(statuses: Sequence[FlowStatus]) -> str:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"time": now, "flows": [_plain(status) for status in statuses]})
+
+
+def _plain(status: FlowStatus) -> dict[str, object]:
+    rates = {"records_per_s": round(status.records_per_s, 1), "bytes_per_s": round(status.bytes_per_s, 1)}
+    return dataclasses.asdict(status) | rates
+
+
+def table(statuses: Sequence[FlowStatus], width: int = 80) -> Group:
+    """At 80 columns everything but the totals; those come in from 100 on."""
+    roomy = width >= 100
+    drawn = Table(expand=False, pad_edge=False)
+    drawn.add_column("flow", overflow="ellipsis", no_wrap=True, max_width=max(12, width - (82 if roomy else 62)))
+    drawn.add_column("state", no_wrap=True)
+    for heading in ("records/s", "MB/s", "lag", "tasks", "topics/parts"):
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    if roomy:
+        drawn.add_column("records", justify="right", no_wrap=True)
+        drawn.add_column("MB", justify="right", no_wrap=True)
+    for status in statuses:
+        drawn.add_row(*_cells(status, roomy))
+    return Group(drawn, *_notes(statuses))
+
+
+def _cells(status: FlowStatus, roomy: bool) -> list[Text | str]:
+    cells: list[Text | str] = [
+        Text(status.name),
+        Text(status.state, style=COLOURS.get(status.state, "")),
+        f"{status.records_per_s:,.0f}",
+        f"{status.bytes_per_s / 1e6:,.1f}",
+        "?" if status.lag_records is None else short(status.lag_records),
+        str(status.tasks),
+        f"{status.topics}/{status.partitions}",
+    ]
+    if roomy:
+        cells += [short(status.records), f"{status.bytes / 1e6:,.0f}"]
+    return cells
+
+
+def _notes(statuses: Sequence[FlowStatus]) -> list[Text]:
+    """Below the table, in words: why a flow does not run, and what is parked."""
+    notes = [
+        Text(f"{status.name}: {status.reason}", style=COLOURS.get(status.state, ""))
+        for status in statuses
+        if status.reason
+    ]
+    parked = [(status.name, one) for status in statuses for one in status.parked]
+    notes += [_parked(name, one) for name, one in parked[:PARKED_SHOWN]]
+    if len(parked) > PARKED_SHOWN:
+        notes.append(Text(f"… and {len(parked) - PARKED_SHOWN} more parked", style="yellow"))
+    return notes
+
+
+def _parked(flow: str, one: ParkedPartition) -> Text:
+    where = one.topic if one.partition is None else f"{one.topic}-{one.partition}"
+    text = Text(f"parked {flow} {where}: {one.reason}", style="yellow")
+    return text.append(f". {one.fix}" if one.fix else "", style="default")
+
+
+def short(number: int) -> str:
+    """At most six characters: 999,999 is 1.0M."""
+    if abs(number) < 100_000:
+        return f"{number:,}"
+    size = float(number)
+    for unit in ("k", "M", "G", "T"):
+        size /= 1000
+        if abs(size) < 999.5:
+            return f"{size:.0f}{unit}" if abs(size) >= 99.5 else f"{size:.1f}{unit}"
+    return f"{size:.0f}T"

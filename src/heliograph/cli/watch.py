@@ -1,0 +1,125 @@
+"""A runner from its start to its end, as `run` and `demo` show it: signals, the view, and how it went.
+
+Invariants:
+A. The first SIGINT or SIGTERM ends everything within 5 s, also while Spark is still starting: what does not end in
+   order in that time is left behind, which is safe because stopping is crashing (no state is held here).
+B. A second one ends the process at once.
+C. Spark is started off the main thread: there PySpark would put its own SIGINT handler in the place of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from heliograph.cli.show import View
+from heliograph.flow.status import FlowStatus, Runner
+
+STOP_S = 4.0  # what a runner gets to end in order; the rest of the 5 s is for threads and the interpreter
+REFRESH_S = 0.25
+HANDLED = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """Whether somebody asked us to end."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._asked.wait(seconds)
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            leave(128 + number)
+        self.ask()
+
+
+@contextmanager
+def stopping() -> Iterator[Stop]:
+    """Inside, the two signals ask to stop."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop.handle) for number in HANDLED}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def start(runner: Runner, stop: Stop, waiting: Callable[[], None] = lambda: None) -> bool:
+    """Starts it and waits; raises what the start raised. False when we were asked to stop meanwhile."""
+    failures: list[BaseException] = []
+
+    def begin() -> None:
+        try:
+            runner.start()
+        except BaseException as failure:  # noqa: BLE001 - handed to the caller's thread below
+            failures.append(failure)
+
+    thread = threading.Thread(target=begin, name="start", daemon=True)
+    thread.start()
+    while thread.is_alive() and not stop.asked:
+        thread.join(REFRESH_S)
+        waiting()
+    if thread.is_alive():
+        thread.join(STOP_S / 2)
+        if thread.is_alive():
+            leave(0)
+    if failures:
+        raise failures[0]
+    return not stop.asked
+
+
+def follow(
+    runner: Runner,
+    stop: Stop,
+    view: View,
+    *,
+    seconds: float | None = None,
+    each: Callable[[tuple[FlowStatus, ...]], object] = lambda _statuses: None,
+) -> None:
+    """Shows it until it ends, somebody asks to stop, or the seconds are over."""
+    until = time.monotonic() + seconds if seconds is not None else float("inf")
+    while not stop.asked and time.monotonic() < until:
+        statuses = runner.status()
+        view.update(statuses)
+        each(statuses)
+        if runner.wait(min(REFRESH_S, max(0.0, until - time.monotonic()))):
+            break
+    view.update(runner.status())
+
+
+def end(runner: Runner, view: View | None = None) -> bool:
+    """Ends it in order if that can be done in time. Whether every flow was sound."""
+    statuses = runner.status()
+    thread = threading.Thread(target=runner.stop, args=(STOP_S,), name="stop", daemon=True)
+    thread.start()
+    thread.join(STOP_S + 0.3)
+    sound = not any(status.state == "failed" for status in statuses)
+    if thread.is_alive():
+        leave(0 if sound else 1)
+    if view:
+        view.update(runner.status())
+    return sound
+
+
+def leave(code: int) -> NoReturn:
+    """Out, without waiting for threads that do not end."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
