@@ -4,10 +4,17 @@ Workers are forked from it, so a task starts (and starts again, after a kill) wi
 workers share one copy of the code. Nothing here may start a thread or open a socket: those do not survive a fork.
 """
 
+import sys
+
+import structlog
 from pyspark import daemon
 
 import heliograph.mirror.task
 import heliograph.spark.source  # noqa: F401
+from heliograph.batch import warm
 
 if __name__ == "__main__":
+    # Standard output belongs to Spark's protocol.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    warm()
     daemon.manager()

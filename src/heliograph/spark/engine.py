@@ -13,18 +13,19 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
-import structlog
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
 from heliograph.spark.source import NAME, FlowSource
-
-log = structlog.get_logger()
 
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
 
@@ -51,45 +52,52 @@ SETTINGS = {
 }
 
 
-class Ended(Protocol):
-    def __call__(self, reason: str) -> None: ...
-
-
 class Engine:
     def __init__(self, *, master: str | None, slots: int, settings: Mapping[str, str], address: str) -> None:
-        self._folder = tempfile.mkdtemp(prefix="heliograph-spark-")
+        self._folder = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
         self._queries: list[StreamingQuery] = []
         local = master is None or master.startswith("local")
-        chosen: dict[str, str] = {
+        chosen = {
             **SETTINGS,
             **(LOCAL_SETTINGS if local else {}),
-            "spark.local.dir": self._folder,
-            "spark.sql.warehouse.dir": f"{self._folder}/warehouse",
+            "spark.master": master or f"local[{slots},{TASK_FAILURES}]",
+            "spark.local.dir": str(self._folder),
+            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
             "spark.driver.host": address,
             "spark.task.maxFailures": str(TASK_FAILURES),
             "spark.pyspark.python": sys.executable,
             "spark.pyspark.driver.python": sys.executable,
             **settings,
         }
+        quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+        chosen["spark.driver.extraJavaOptions"] = f"{chosen.get('spark.driver.extraJavaOptions', '')} {quiet}".strip()
         os.environ.setdefault("PYSPARK_PYTHON", chosen["spark.pyspark.python"])
         os.environ.setdefault("SPARK_LOCAL_IP", address)
-        # The JVM's own words (banner, log4j set-up) have no place on our stdout and little on our stderr.
-        builder = SparkSession.builder.master(master or f"local[{slots},{TASK_FAILURES}]")
-        for key, value in chosen.items():
-            builder = builder.config(key, value)
         try:
-            self.session = builder.getOrCreate()
-        except Exception as error:
+            self.session = self._open(SparkConf(loadDefaults=False).setAll(list(chosen.items())))
+        except (Py4JError, PySparkException, OSError) as error:
+            said = self._last_words()
             shutil.rmtree(self._folder, ignore_errors=True)
             raise EngineError(
-                f"Spark could not be started: {_first_line(error)}",
+                f"Spark could not be started: {said or first_line(error)}",
                 fix="`heliograph doctor` checks Java and memory; a remote master must be reachable from here",
             ) from error
-        self.session.sparkContext.setLogLevel(settings.get("spark.log.level", "OFF"))
         self.session.dataSource.register(FlowSource)
 
+    def _open(self, conf: SparkConf) -> SparkSession:
+        # The JVM's and the workers' own words go to a file: our terminal shows a table.
+        with (self._folder / "spark.log").open("wb") as words:
+            gateway = launch_gateway(conf, {"stdout": words, "stderr": words})  # type: ignore[no-untyped-call]
+        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = (self._folder / "spark.log").read_text(errors="replace").splitlines()
+            return " | ".join(line for line in lines[-5:] if line.strip())
+        return ""
+
     def start(self, flow: str, coordinates: Coordinates) -> StreamingQuery:
-        checkpoint = tempfile.mkdtemp(dir=self._folder)
+        checkpoint = tempfile.mkdtemp(dir=self._folder, prefix="checkpoint-")
         # Own pool, so that FAIR scheduling knows the flows apart.
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", flow)
         query = (
@@ -112,7 +120,7 @@ class Engine:
         try:
             return "" if query.awaitTermination(timeout_s) else None  # type: ignore[arg-type]
         except StreamingQueryException as error:
-            return _first_line(error)
+            return first_line(error)
 
     def stop(self, timeout_s: float) -> None:
         """End queries and the JVM. What does not end in time is killed: stopping is crashing (rules D and E)."""
@@ -124,9 +132,9 @@ class Engine:
 
     def _stop(self) -> None:
         for query in self._queries:
-            with contextlib.suppress(Exception):  # a query that failed raises its failure again here
+            with contextlib.suppress(PySparkException, Py4JError):  # a query that failed raises its failure again
                 query.stop()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(PySparkException, Py4JError):
             self.session.stop()
 
     def _kill_jvm(self) -> None:
@@ -137,7 +145,7 @@ class Engine:
             process.wait(5)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
     # A Python traceback from a worker ends with what matters.
     interesting = [line for line in text.splitlines() if line.strip() and not line.startswith(("\tat ", " at "))]
