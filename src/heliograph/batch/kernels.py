@@ -33,6 +33,7 @@ from heliograph.batch.columns import (
     CRC_IN_KERNEL,
     CRC_WRONG,
     FULL,
+    MOST_OFFSET,
     NEEDS_REWRITE,
     OK,
     OLD_FORMAT,
@@ -224,6 +225,7 @@ def scan(b, wanted, read_committed, check_crc, aborted_ids, aborted_firsts, rows
     moved = 0
     n = 0
     at = np.int64(0)
+    before = np.int64(-1)
     while len(b) - at >= 17:
         base = _long(b, at)
         size = _int(b, at + 8) + 12
@@ -237,7 +239,7 @@ def scan(b, wanted, read_committed, check_crc, aborted_ids, aborted_firsts, rows
         flags = np.int64(b[at + 22])
         last = base + _int(b, at + 23)
         count = _int(b, at + 57)
-        if last < base or base < 0 or count < 0 or count > last - base + 1:
+        if last < base or base < 0 or base <= before or last >= MOST_OFFSET or count < 0 or count > last - base + 1:
             return CORRUPT
         producer = _long(b, at + 43)
         control = flags & 0x20 != 0
@@ -288,6 +290,7 @@ def scan(b, wanted, read_committed, check_crc, aborted_ids, aborted_firsts, rows
             n += 1
             state[S_ROWS] = n
         at += size
+        before = last
         state[S_ENDS] = at
         state[S_NEXT] = max(state[S_NEXT], last + 1)
     return OK

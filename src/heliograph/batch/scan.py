@@ -88,7 +88,7 @@ def walk(
     found = Found(rows, wanted)
     waiting = sorted((first, producer) for producer, first in aborted) if read_committed else []
     transactions = _Transactions(waiting) if waiting else None
-    at, total, seen = 0, len(view), 0
+    at, total, seen, before = 0, len(view), 0, -1
     unpack = FIELDS.unpack_from
     while total - at > MAGIC:
         if seen == most:
@@ -105,7 +105,7 @@ def walk(
             break  # cut off by the fetch's size limit: it comes again
         base, _, _, _, crc, attributes, delta, base_ts, max_ts, producer, _, _, count = unpack(view, at)
         flags, last = attributes & 0xFF, base + delta
-        if delta < 0 or base < 0 or count < 0 or count > delta + 1:
+        if delta < 0 or base < 0 or base <= before or last >= c.MOST_OFFSET or not 0 <= count <= delta + 1:
             found.problem = c.CORRUPT
             break
         dead = (
@@ -127,7 +127,7 @@ def walk(
             if flags & (LOG_APPEND_TIME | DELETE_HORIZON) or delta + 1 != count:
                 flags |= c.NEEDS_REWRITE
             rows.append((at, size, base, last, count, flags, base_ts, max_ts))
-        at = end
+        at, before = end, last
         if last >= found.next_offset:
             found.next_offset = last + 1
     return found
