@@ -1,0 +1,139 @@
+"""Single decisions of a chunk that the properties do not name: which way a batch goes, and what errors say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliograph.batch import Chunk, Limits, Record, RecordTooLarge, cache, decode, encode, patch
+from heliograph.batch.header import LOG_APPEND_TIME
+from heliograph.errors import CorruptBatch, UnknownCodec
+
+
+def batch(base: int, values: list[bytes], **how: int) -> bytes:
+    return encode([Record(base + k, 10 + k, None, v) for k, v in enumerate(values)], **how)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_may_pass_is_not_touched_and_needs_no_numba() -> None:
+    program = """
+import sys
+from heliograph.batch import Chunk, Limits, Record, encode, patch
+data = b"".join(encode([Record(k, 5, b"k", b"v")], codec=k % 5) for k in range(100))
+chunk = Chunk(data, wanted=0, limits=Limits())
+while (piece := chunk.take(merge=False)) is not None:
+    assert bytes(piece.data) == encode([Record(piece.first_offset, 5, b"k", b"v")], codec=piece.first_offset % 5)
+    patch(piece.data, 1, 0, 0)
+assert chunk.position == 100
+assert "numba" not in sys.modules and "numpy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_large_batches_pass_untouched_even_under_backlog() -> None:
+    large, small = batch(0, [os.urandom(30_000)], codec=3), batch(1, [b"x"], codec=3)
+    other = batch(2, [os.urandom(30_000)], codec=3)
+    chunk = Chunk(large + small + other, wanted=0, limits=Limits())
+    for source in (large, small, other):
+        piece = chunk.take(merge=True)
+        assert piece is not None
+        assert bytes(piece.data) == source
+
+
+def test_a_merged_batch_keeps_the_codec_of_most_of_its_bytes() -> None:
+    data = batch(0, [b"a"]) + batch(1, [b"x" * 50 * k for k in range(50)], codec=4) + batch(51, [b"b"])
+    piece = Chunk(data, wanted=0, limits=Limits()).take(merge=True)
+    assert piece is not None
+    assert piece.data[22] == 4
+    assert piece.records == 52
+
+
+def test_a_batch_too_large_for_the_target_is_split() -> None:
+    values = [os.urandom(1000) for _ in range(100)]
+    for codec in range(5):
+        chunk = Chunk(batch(0, values, codec=codec), wanted=0, limits=Limits(max_batch_bytes=10_000))
+        got = []
+        while (piece := chunk.take(merge=False)) is not None:
+            assert len(piece.data) <= 10_000
+            patch(piece.data, 1, 0, 0)
+            got += [r.value for r in decode(piece.data)]
+        assert got == values
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_record_too_large_can_be_stepped_over(codec: int, merge: bool) -> None:
+    small, huge = b"s", os.urandom(5000)
+    data = batch(40, [small, huge, small, small], codec=codec)
+    chunk = Chunk(data, wanted=40, limits=Limits(max_batch_bytes=2000))
+    first = chunk.take(merge=merge)
+    assert first is not None
+    assert first.runs == ((40, 1),)
+    for _ in range(2):  # it stands where it stood
+        with pytest.raises(RecordTooLarge) as caught:
+            chunk.take(merge=merge)
+        assert caught.value.context["offset"] == 41
+        assert caught.value.context["limit_bytes"] == 2000
+        assert "max.message.bytes" in str(caught.value)
+    assert chunk.skip(1) == 1
+    rest = chunk.take(merge=merge)
+    assert rest is not None
+    assert rest.runs == ((42, 2),)
+    assert chunk.take(merge=merge) is None
+
+
+def test_a_record_that_only_packed_fits() -> None:
+    data = batch(0, [bytes(20 << 20), b"next"], codec=4, attributes=LOG_APPEND_TIME)
+    chunk = Chunk(data, wanted=0, limits=Limits(max_batch_bytes=100_000))
+    sizes = []
+    while (piece := chunk.take(merge=False)) is not None:
+        patch(piece.data, 1, 0, 0)
+        sizes += [len(r.value or b"") for r in decode(piece.data)]
+    assert sizes == [20 << 20, 4]
+
+
+def test_a_wrong_crc_is_reported_when_its_turn_comes() -> None:
+    good, bad = batch(0, [b"a"]), bytearray(batch(1, [b"b"]))
+    bad[-1] ^= 1
+    for merge in (False, True):
+        chunk = Chunk(good + bytes(bad), wanted=0, limits=Limits())
+        piece = chunk.take(merge=merge)
+        assert piece is not None
+        assert piece.next_offset == 1
+        with pytest.raises(CorruptBatch, match=r"offset 1 .* CRC") as caught:
+            chunk.take(merge=merge)
+        assert caught.value.context["offset"] == 1
+    unchecked = Chunk(bytes(bad), wanted=1, limits=Limits(), check_crc=False).take(merge=False)
+    assert unchecked is not None
+
+
+def test_a_codec_of_the_future_is_named() -> None:
+    data = bytearray(batch(0, [b"a"]))
+    data[22] = 5
+    patch(data, 1, 0, 0)
+    with pytest.raises(UnknownCodec):
+        Chunk(bytes(data), wanted=0, limits=Limits()).take(merge=False)
+
+
+def test_nothing_fetched() -> None:
+    chunk = Chunk(b"", wanted=7, limits=Limits())
+    assert (chunk.next_offset, chunk.position, chunk.take(merge=True), chunk.skip(3)) == (7, 7, None, 0)
+    assert not chunk.small()
+    assert not chunk.compressed
+
+
+def test_the_kernels_cache_goes_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.setattr(cache, "_writable", lambda folder: False)
+    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path))
+    cache.prepare()
+    first = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert first.stat().st_mode & 0o777 == 0o700
+    first.chmod(0o777)  # somebody else could have put code there
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    cache.prepare()
+    assert Path(os.environ["NUMBA_CACHE_DIR"]) != first
