@@ -62,7 +62,8 @@ def command(
     from heliograph.config.load import load
 
     spark_settings = _settings(settings)
-    config = load(file).serving(_aliases(clusters, more))
+    targets = _aliases(clusters, more)
+    config = load(file).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:

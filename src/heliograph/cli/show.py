@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Protocol, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -98,14 +99,16 @@ def _plain(status: FlowStatus) -> dict[str, object]:
 def table(statuses: Sequence[FlowStatus], width: int = 80) -> Group:
     """At 80 columns everything but the totals; those come in from 100 on."""
     roomy = width >= 100
-    drawn = Table(expand=False, pad_edge=False)
-    drawn.add_column("flow", overflow="ellipsis", no_wrap=True, max_width=max(12, width - (82 if roomy else 62)))
-    drawn.add_column("state", no_wrap=True)
-    for heading in ("records/s", "MB/s", "lag", "tasks", "topics/parts"):
-        drawn.add_column(heading, justify="right", no_wrap=True)
-    if roomy:
-        drawn.add_column("records", justify="right", no_wrap=True)
-        drawn.add_column("MB", justify="right", no_wrap=True)
+    figures = {"records/s": 9, "MB/s": 6, "lag": 6, "tasks": 5, "topics/parts": 12} | (
+        {"records": 7, "MB": 9} if roomy else {}
+    )
+    # Rich would cut every column a little; only the flow's name may be: it gets what the others leave.
+    left = width - sum(figures.values()) - len("restarting") - 2 * (len(figures) + 2)
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    drawn.add_column("flow", overflow="ellipsis", no_wrap=True, max_width=max(left, 8))
+    drawn.add_column("state", no_wrap=True, min_width=len("restarting"))
+    for heading, narrowest in figures.items():
+        drawn.add_column(heading, justify="right", no_wrap=True, min_width=narrowest)
     for status in statuses:
         drawn.add_row(*_cells(status, roomy))
     return Group(drawn, *_notes(statuses))
