@@ -227,6 +227,8 @@ class Kafka:
             "share.coordinator.state.topic.min.isr": in_sync,
             "default.replication.factor": copies,
             "group.initial.rebalance.delay.ms": "0",
+            # After a kill -9 the controller refuses the restarted broker until its old session has ended (else 9 s).
+            "broker.session.timeout.ms": "5000",
             **self._security.broker_properties(),
             **self._config,
         }
