@@ -46,6 +46,7 @@ class Brokers:
         self._owner = owner
         self._dialer = Dialer()
         self._connections: dict[int, Connection] = {}
+        self._descriptors: dict[int, int] = {}  # a connection that failed is closed and has no fileno any more
         self._dialling: dict[Address, int] = {}
         self._refreshing = False
         self._refresh_due = 0.0
@@ -103,7 +104,7 @@ class Brokers:
         connection = self._connections.pop(node, None)
         if connection is None:
             return
-        self._selector.unregister(connection.fileno())
+        self._selector.unregister(self._descriptors.pop(node))
         connection.close()
         self.refresh()
         self._owner.lost(node, error)
@@ -112,9 +113,9 @@ class Brokers:
         """After a send: wait for room in the socket too, as long as bytes are left."""
         connection = self._connections[node]
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
-        key = self._selector.get_key(connection.fileno())
+        key = self._selector.get_key(self._descriptors[node])
         if key.events != events:
-            self._selector.modify(connection.fileno(), events, key.data)
+            self._selector.modify(key.fd, events, key.data)
 
     def _dialled(self, _: int) -> None:
         for address, result in self._dialer.ready():
@@ -126,13 +127,14 @@ class Brokers:
                 self.refresh()
                 self._owner.lost(node, result)
                 continue
-            self._connections[node] = result
-            self._selector.register(result.fileno(), selectors.EVENT_READ, self._ready(node))
+            self._connections[node], self._descriptors[node] = result, result.fileno()
+            self._selector.register(result.fileno(), selectors.EVENT_READ, self._ready(node, result))
             self._owner.opened(node, result)
 
-    def _ready(self, node: int) -> Callable[[int], None]:
+    def _ready(self, node: int, connection: Connection) -> Callable[[int], None]:
         def ready(events: int) -> None:
-            connection = self._connections[node]
+            if self._connections.get(node) is not connection:
+                return  # dropped by somebody who was served before us in this very turn of the loop
             try:
                 if events & selectors.EVENT_WRITE:
                     connection.flush()
@@ -157,8 +159,8 @@ class Brokers:
         self.errands.settle()
 
     def close(self) -> None:
-        for connection in self._connections.values():
-            self._selector.unregister(connection.fileno())
+        for node, connection in self._connections.items():
+            self._selector.unregister(self._descriptors[node])
             connection.close()
         self._connections.clear()
         self._selector.unregister(self.errands.fileno())
