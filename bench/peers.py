@@ -1,0 +1,119 @@
+"""The copiers that are compared: their settings files and how each is started and stopped.
+
+Every peer gets the same file but for its tuning, reads the same topic, and writes to a remote topic of its own
+(`<alias>.<topic>`, an alias for each peer and run), so that all of them copy from the start. What a peer does is
+measured elsewhere, from outside.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.scenarios import MM2, TUNED, Scenario
+from heliograph.embedded.mirrormaker import MirrorMaker
+from heliograph.embedded.process import Process
+
+TARGET_ALIAS = "target"
+STOP_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One peer's turn: copy `topic` of the source under `alias`."""
+
+    peer: str
+    alias: str
+    topic: str
+    source: str  # bootstrap servers, as the copier reaches them (through the far link if there is one)
+    target: str
+    scenario: Scenario
+    folder: Path
+
+    @property
+    def remote(self) -> str:
+        return f"{self.alias}.{self.topic}"
+
+
+def properties(job: Job) -> dict[str, str]:
+    """The settings file of a turn."""
+    flow = f"{job.alias}->{TARGET_ALIAS}"
+    base = {
+        "clusters": f"{job.alias}, {TARGET_ALIAS}",
+        f"{job.alias}.bootstrap.servers": job.source,
+        f"{TARGET_ALIAS}.bootstrap.servers": job.target,
+        f"{flow}.enabled": "true",
+        f"{flow}.topics": job.topic,
+        # One broker a side: nothing can be replicated within a cluster.
+        "replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "status.storage.replication.factor": "1",
+        "config.storage.replication.factor": "1",
+    }
+    return {**base, **(tuning(job) if job.peer == TUNED else {})}
+
+
+def tuning(job: Job) -> dict[str, str]:
+    """MM2 as well tuned as we know how.
+
+    Records are written by the Connect worker's producer, which only `<target>.producer.*` (or
+    `<flow>.producer.override.*`) reaches; they are read by the task's consumer: `<source>.consumer.*`.
+    """
+    producer = {
+        "batch.size": str(512 * 1024),
+        "linger.ms": "100"
+        if job.scenario.kind == "copy"
+        else "0",  # waiting fills batches, and is what latency is made of
+        "compression.type": job.scenario.codec,
+        "buffer.memory": str(128 << 20),
+        "max.request.size": str(8 << 20),
+        "send.buffer.bytes": str(2 << 20),
+        # Connect's worker sends one request at a time; with idempotence five keep their order.
+        "max.in.flight.requests.per.connection": "5",
+        "enable.idempotence": "true",
+    }
+    consumer = {
+        "max.poll.records": "10000",
+        "max.partition.fetch.bytes": str(8 << 20),
+        "fetch.max.bytes": str(64 << 20),
+        "receive.buffer.bytes": str(2 << 20),
+        "check.crcs": "false",
+    }
+    return {
+        "tasks.max": str(min(job.scenario.partitions, 4)),
+        "offset.lag.max": "10000",  # an offset sync each 100 records is a second stream of produce requests
+        f"{TARGET_ALIAS}->{job.alias}.emit.heartbeats.enabled": "false",  # no second worker for the way back
+        **{f"{TARGET_ALIAS}.producer.{key}": value for key, value in producer.items()},
+        **{f"{job.alias}.consumer.{key}": value for key, value in consumer.items()},
+    }
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def launched(job: Job) -> Iterator[Process]:
+    """The peer of a job, started now; ended, with all it left on the disk, when the block is."""
+    if job.peer in (MM2, TUNED):
+        maker = MirrorMaker(properties(job))
+        try:
+            yield maker.start().process
+            maker.stop(STOP_SECONDS)
+        finally:
+            maker.close()
+        return
+    path = write_properties(job.folder / f"{job.alias}.properties", properties(job))
+    command: list[str | Path] = [Path(sys.executable).with_name("heliograph"), "run", path]
+    process = Process("heliograph run", command, log_path=job.folder / f"{job.alias}.log")
+    try:
+        yield process
+    finally:
+        process.stop(STOP_SECONDS)

@@ -1,0 +1,102 @@
+"""Records at a steady rate into the source, and how late each arrives on the target, by one clock.
+
+The producer stamps the moment of sending into the value, the consumer in the same process subtracts. The same for
+every peer, so what producer and consumer add themselves is added to all.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaError, Producer, TopicPartition
+
+from bench.watch import Watch
+
+_STAMP_AT = len('{"sent_ns": ')
+_STAMP_DIGITS = 19  # nanoseconds since 1970, until 2286
+
+
+def stamped(chance: random.Random, size_bytes: int) -> Iterator[bytes]:
+    """JSON values, each with the time at which it was taken from the iterator."""
+    while True:
+        filler = f"{chance.getrandbits(4 * max(size_bytes - 60, 1)):x}"
+        yield json.dumps({"sent_ns": time.time_ns(), "payload": filler}).encode()
+
+
+def stamp_of(value: bytes) -> int:
+    return int(value[_STAMP_AT : _STAMP_AT + _STAMP_DIGITS])
+
+
+class Source:
+    """A thread that produces `rate_per_s` records, round robin over the partitions, until stopped."""
+
+    def __init__(self, watch: Watch, topic: str, partitions: int, rate_per_s: int, value_bytes: int) -> None:
+        self.sent = 0
+        self.failed: list[str] = []
+        self._topic, self._partitions, self._rate_per_s = topic, partitions, rate_per_s
+        self._values = stamped(random.Random(20), value_bytes)
+        self._producer = Producer({**watch.settings, "linger.ms": 0, "enable.idempotence": True})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="source", daemon=True)
+
+    def __enter__(self) -> Source:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Ends the stream; returns when all of it is on the source."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush(20)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(max(0.0, began + self.sent / self._rate_per_s - time.monotonic())):
+            self._producer.produce(
+                self._topic,
+                next(self._values),
+                key=b"%08d" % self.sent,
+                partition=self.sent % self._partitions,
+                on_delivery=self._delivered,
+            )
+            self._producer.poll(0)
+            self.sent += 1
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+
+
+class Sink:
+    """A thread that reads the remote topic and keeps (moment of arrival, milliseconds since sending)."""
+
+    def __init__(self, watch: Watch, topic: str, partitions: int) -> None:
+        self.arrivals: list[tuple[float, float]] = []  # (monotonic s, latency ms)
+        self._watch, self._topic, self._partitions = watch, topic, partitions
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sink", daemon=True)
+
+    def __enter__(self) -> Sink:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        # The broker answers as soon as there is one byte; the wait only bounds how long an empty fetch hangs.
+        with self._watch.consumer(**{"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}) as consumer:
+            consumer.assign([TopicPartition(self._topic, p, 0) for p in range(self._partitions)])
+            while not self._stop.is_set():
+                message = consumer.poll(0.1)
+                if message is not None and message.error() is None:
+                    now_ns, now_s = time.time_ns(), time.monotonic()
+                    self.arrivals.append((now_s, (now_ns - stamp_of(message.value() or b"")) / 1e6))
