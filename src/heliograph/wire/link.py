@@ -62,13 +62,13 @@ def connect(address: Address, alias: str, tls: Tls | None, deadline: float) -> s
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A far broker that vanishes without a word is noticed in minutes, not in hours.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return sock if tls is None else _secure(sock, address, alias, tls, deadline)
+        return sock if tls is None else secure(sock, address, alias, tls, deadline)
     except BaseException:
         sock.close()
         raise
 
 
-def _secure(sock: socket.socket, address: Address, alias: str, tls: Tls, deadline: float) -> socket.socket:
+def secure(sock: socket.socket, address: Address, alias: str, tls: Tls, deadline: float) -> socket.socket:
     secured = tls.context.wrap_socket(sock, server_hostname=address.host, do_handshake_on_connect=False)
     try:
         secured.settimeout(max(deadline - time.monotonic(), 0.001))

@@ -169,8 +169,9 @@ def _handshake_refused(connection: Caller, login: Login, code: int, offered: Any
 
 
 def _failed(connection: Caller, login: Login, why: str) -> LoginFailed:
+    what = "the token's settings" if login.token is not None else "user and password"
     return LoginFailed(
         f"{login.alias} broker {connection.address}: login of {login.username!r} by {login.mechanism} failed: {why}",
-        fix=f"Check user and password in {login.alias}.sasl.jaas.config, and that the broker has this user for it",
+        fix=f"Check {what} in {login.alias}.sasl.jaas.config, and that the broker has this user for it",
         cluster=login.alias,
     )

@@ -1,0 +1,239 @@
+"""From client properties to a TLS context and a login: what is taken, and the words for what is not."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.embedded.certificates import STORE_PASSWORD, Authority
+from heliograph.errors import ConfigError, LoginFailed
+from heliograph.types import Cluster
+from heliograph.wire import bootstrap_addresses
+from heliograph.wire.link import Address
+from heliograph.wire.security import Security, security_of
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
+def security(**properties: str) -> Security:
+    return security_of(Cluster("west", {key.replace("_", "."): value for key, value in properties.items()}))
+
+
+def problem(**properties: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        security(**properties)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "unit")
+
+
+def test_plaintext_is_the_default() -> None:
+    assert security() == Security("PLAINTEXT", None, None)
+
+
+def test_bad_values_name_their_key() -> None:
+    assert "west.security.protocol: is 'TLS'" in problem(security_protocol="TLS")
+    assert "west.sasl.mechanism: is not set" in problem(security_protocol="SASL_SSL")
+    assert "west.sasl.mechanism: is 'GSSAPI'" in problem(security_protocol="SASL_SSL", sasl_mechanism="GSSAPI")
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    assert "west.sasl.jaas.config (or sasl.username)" in problem(**login)
+    assert "west.sasl.jaas.config: it must end" in problem(**login, sasl_jaas_config=f'{PLAIN} required username="u"')
+    algorithm = problem(security_protocol="SSL", ssl_endpoint_identification_algorithm="ldaps")
+    assert "west.ssl.endpoint.identification.algorithm" in algorithm
+    assert "west.ssl.enabled.protocols: has 'SSLv3'" in problem(
+        security_protocol="SSL", ssl_enabled_protocols="TLSv1.2,SSLv3"
+    )
+
+
+def test_problems_of_tls_and_login_come_together(tmp_path: Path) -> None:
+    said = problem(security_protocol="SASL_SSL", ssl_truststore_location=str(tmp_path / "none.pem"))
+    assert "west.ssl.truststore.location" in said
+    assert "west.sasl.mechanism" in said
+
+
+@pytest.mark.parametrize("store", ["PEM", "PKCS12"])
+def test_stores(authority: Authority, store: str) -> None:
+    properties = {**authority.trust_properties(store), **authority.issue("alice").key_properties(store)}
+    before = set(os.listdir(authority.folder))
+    found = security_of(Cluster("west", {"security.protocol": "SSL", **properties}))
+    assert found.tls is not None
+    assert found.tls.context.check_hostname
+    [trusted] = found.tls.context.get_ca_certs()
+    assert ("commonName", "unit embedded authority") in [pair for part in trusted["subject"] for pair in part]  # type: ignore[misc]
+    assert found.tls.keystore == "ssl.keystore.location"
+    assert set(os.listdir(authority.folder)) == before
+
+
+def test_no_private_key_is_left_behind(authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    properties = {**authority.trust_properties("PKCS12"), **authority.issue("bob").key_properties("PKCS12")}
+    security_of(Cluster("west", {"security.protocol": "SSL", **properties}))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_type_that_is_not_given_or_wrong_is_found_out(authority: Authority) -> None:
+    for store in ("PEM", "PKCS12"):
+        properties = dict(authority.trust_properties(store))
+        for kind in ("", "JKS"):  # Java takes PKCS12 under the name JKS as well
+            properties["ssl.truststore.type"] = kind
+            assert security_of(Cluster("west", {"security.protocol": "SSL", **properties})).tls is not None
+
+
+def test_stores_that_cannot_be_read(authority: Authority, tmp_path: Path) -> None:
+    junk, jks = tmp_path / "junk", tmp_path / "old.jks"
+    junk.write_bytes(b"0\x82 not a store")
+    jks.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\x02")
+    location = "ssl_truststore_location"
+    pem, p12 = str(authority.certificate_pem), authority.trust_properties("PKCS12")["ssl.truststore.location"]
+
+    def said(path: str, **more: str) -> str:
+        return problem(security_protocol="SSL", **{location: path}, **more)
+
+    assert "No such file" in said(str(tmp_path / "absent"))
+    assert "keytool -importkeystore" in said(str(jks))
+    assert "west.ssl.truststore" in said(str(junk))
+    assert "not a PKCS12 store" in said(pem, ssl_truststore_type="PKCS12")
+    assert "is not PEM" in said(p12, ssl_truststore_type="PEM")
+    assert "west.ssl.truststore.type" in said(pem, ssl_truststore_type="BKS")
+    assert "west.ssl.truststore.password: does not open" in said(p12, ssl_truststore_password="wrong")
+    assert "west.ssl.truststore.password: is not set" in said(p12)
+
+
+def test_key_stores_that_do_not_fit(authority: Authority) -> None:
+    key = authority.issue("carol")
+    wrong = {"ssl_keystore_location": str(key.keystore_p12), "ssl_keystore_password": STORE_PASSWORD + "x"}
+    assert "west.ssl.keystore.password: does not open" in problem(security_protocol="SSL", **wrong)
+    trust = authority.trust_properties("PKCS12")
+    assert "no private key" in problem(
+        security_protocol="SSL",
+        ssl_keystore_location=trust["ssl.truststore.location"],
+        ssl_keystore_password=STORE_PASSWORD,
+    )
+    half = problem(security_protocol="SSL", ssl_keystore_key=key.key_pem.read_text())
+    assert "west.ssl.keystore.certificate.chain" in half
+    said = problem(security_protocol="SSL", ssl_truststore_certificates="no certificates here")
+    assert "west.ssl.truststore.certificates" in said
+
+
+def test_a_changed_store_is_read_again(authority: Authority, tmp_path: Path) -> None:
+    store = tmp_path / "trust.pem"
+    store.write_bytes(authority.certificate_pem.read_bytes())
+    cluster = Cluster("west", {"security.protocol": "SSL", "ssl.truststore.location": str(store)})
+    first = security_of(cluster)
+    assert security_of(cluster) is first
+    os.utime(store, ns=(1, 1))
+    assert security_of(cluster) is not first
+
+
+def test_bootstrap_servers() -> None:
+    def addresses(text: str) -> list[Address]:
+        return bootstrap_addresses(Cluster("west", {"bootstrap.servers": text}))
+
+    assert addresses("a:1, [::1]:9092 ,SSL://b.c:3,") == [Address("a", 1), Address("::1", 9092), Address("b.c", 3)]
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+    with pytest.raises(ConfigError) as caught:
+        addresses("a, b:x, c:0, d:9")
+    assert len(caught.value.problems) == 3
+    with pytest.raises(ConfigError, match=r"west\.bootstrap\.servers: is not set"):
+        addresses(" ")
+
+
+# -- tokens ----------------------------------------------------------------------------------------------------------
+
+
+class Endpoint(http.server.BaseHTTPRequestHandler):
+    asked: list[tuple[str, str]]
+    status = 200
+    reply: object
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.asked.append((self.headers["Authorization"], body))
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.reply).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[tuple[type[Endpoint], str]]:
+    handler = type("Handler", (Endpoint,), {"asked": [], "reply": {"access_token": "tok", "expires_in": 600}})
+    server = http.server.HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield handler, f"http://127.0.0.1:{server.server_port}/token"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def token_of(url: str, options: str) -> str:
+    found = security_of(
+        Cluster(
+            "west",
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": url,
+                "sasl.jaas.config": f"{OAUTH} required {options};",
+            },
+        )
+    )
+    assert found.login is not None
+    assert found.login.token is not None
+    return found.login.token()
+
+
+CREDENTIALS = 'clientId="me" clientSecret="s3cret" scope="a b"'
+
+
+def test_client_credentials_are_traded_for_a_token_once(endpoint: tuple[type[Endpoint], str]) -> None:
+    handler, url = endpoint
+    assert token_of(url, CREDENTIALS) == "tok"
+    assert token_of(url, CREDENTIALS) == "tok"
+    assert handler.asked == [("Basic bWU6czNjcmV0", "grant_type=client_credentials&scope=a+b")]
+
+
+def test_an_endpoint_that_says_no(endpoint: tuple[type[Endpoint], str]) -> None:
+    handler, url = endpoint
+    handler.status = 401
+    with pytest.raises(LoginFailed) as caught:
+        token_of(url, CREDENTIALS)
+    assert "401" in str(caught.value)
+    assert "clientSecret" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    handler.status, handler.reply = 200, ["not a token"]
+    with pytest.raises(LoginFailed, match="access_token"):
+        token_of(url, CREDENTIALS)
+
+
+def test_a_token_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "jwt"
+    path.write_text("one\n")
+    assert token_of(path.as_uri(), "") == "one"
+    path.write_text("two\n")
+    assert token_of(path.as_uri(), "") == "two"
+    path.unlink()
+    with pytest.raises(LoginFailed):
+        token_of(path.as_uri(), "")
+
+
+def test_token_settings_that_are_missing() -> None:
+    login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    assert "unsecuredLoginStringClaim_sub" in problem(**login)
+    assert "clientId" in problem(**login, sasl_oauthbearer_token_endpoint_url="http://x/")
+    assert "west.sasl.oauthbearer.token.endpoint.url" in problem(
+        **login, sasl_oauthbearer_token_endpoint_url="ftp://x/"
+    )
