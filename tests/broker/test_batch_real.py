@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Producer
 
-from heliograph.batch import Chunk, Limits, headers, patch
+from heliograph.batch import Chunk, Limits, headers, patch, warm
 from heliograph.embedded import Kafka
 from heliograph.embedded.jars import fetch_jars
 from heliograph.embedded.java import find_java
@@ -24,6 +24,11 @@ from tests.kit import Record, contents, create_topic, produce, read_all, wait_un
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 KEEP = {"retention.ms": "-1"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    warm()  # else what is merged would depend on how long they take to load
 
 
 @pytest.fixture

@@ -9,14 +9,21 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.batch import Chunk, Limits, Piece, Record, RecordTooLarge, decode, encode, patch, scan
+from heliograph.batch import Chunk, Limits, Piece, Record, RecordTooLarge, decode, encode, patch, scan, warm
 from heliograph.batch import columns as c
 from heliograph.batch.header import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, checksum
 from heliograph.errors import BatchError, CorruptBatch, UnknownCodec
 from tests.property.test_batch_rules import broker_would_accept
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    warm()  # else what is merged would depend on how long they take to load
+
 
 quick = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 

@@ -6,12 +6,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numba
+import numpy as np
 import pytest
+from crc32c import crc32c
 
-from heliograph.batch import Chunk, Limits, Record, RecordTooLarge, cache, decode, encode, patch
+from heliograph.batch import Chunk, Limits, Record, RecordTooLarge, cache, decode, encode, patch, warm
 from heliograph.batch.header import LOG_APPEND_TIME
 from heliograph.errors import CorruptBatch, UnknownCodec
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    warm()  # else what is merged would depend on how long they take to load
 
 
 def batch(base: int, values: list[bytes], **how: int) -> bytes:
@@ -31,6 +40,54 @@ assert chunk.position == 100
 assert "numba" not in sys.modules and "numpy" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_nothing_waits_for_the_kernels_that_can_go_without() -> None:
+    """Many small batches and a backlog at the very start: the first go as they are, later ones are merged."""
+    program = """
+import sys, time
+from heliograph.batch import Chunk, Limits, Record, encode, loading
+data = b"".join(encode([Record(k, 5, b"k", b"v")]) for k in range(1000))
+chunk = Chunk(data, wanted=0, limits=Limits())
+piece = chunk.take(merge=True)
+assert piece.records == 1 and not loading._kernels.there
+deadline = time.monotonic() + 60
+while not loading.ready():
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+piece = chunk.take(merge=True)
+assert piece.first_offset == 1 and piece.records == 999, piece.runs
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 9, 1000, 4097])
+def test_the_kernels_crc_with_and_without_the_instruction(size: int) -> None:
+    data = np.frombuffer(os.urandom(size), np.uint8)
+    for step in (by_table, by_choice):
+        crc, whole = 0xFFFFFFFF, size // 8 * 8
+        for at in range(0, whole, 8):
+            crc = int(step(np.uint64(crc), data, at))
+        assert crc ^ 0xFFFFFFFF == crc32c(data[:whole].tobytes())
+
+
+def by_table(crc: np.uint64, data: Any, at: int) -> int:
+    from heliograph.batch import kernels
+
+    return int(kernels._crc_step_by_table(crc, data, at))
+
+
+def by_choice(crc: np.uint64, data: Any, at: int) -> int:
+    global _chosen
+    if _chosen is None:
+        from heliograph.batch import kernels
+
+        step = kernels._crc_step
+        _chosen = numba.njit(lambda crc, data, at: step(crc, data, at))
+    return int(_chosen(crc, data, at))
+
+
+_chosen: Any = None
 
 
 def test_large_batches_pass_untouched_even_under_backlog() -> None:

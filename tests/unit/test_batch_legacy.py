@@ -7,9 +7,14 @@ import zlib
 
 import pytest
 
-from heliograph.batch import Chunk, Limits, Record, decode, encode, patch
+from heliograph.batch import Chunk, Limits, Record, decode, encode, patch, warm
 from heliograph.batch import codec as codecs
 from heliograph.errors import CorruptBatch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    warm()  # else what is merged would depend on how long they take to load
 
 
 def message(

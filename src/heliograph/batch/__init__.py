@@ -1,7 +1,6 @@
 """Kafka's record batches as bytes: header, selection, codecs, kernels. Pure: no sockets, no Spark.
 
-Importing this package is cheap. Numba (about a second, with its kernels) is loaded the first time a batch must be
-rewritten or a buffer holds more batches than Python should walk; `warm()` does it ahead of time.
+Importing this package is cheap: numba and the kernels come when they are first needed (`loading`), or by `warm()`.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from heliograph.batch.chunk import Chunk, Limits, RecordTooLarge
 from heliograph.batch.header import SIZE as HEADER_BYTES
 from heliograph.batch.header import Header, headers, patch, verify_crc
+from heliograph.batch.loading import warm
 from heliograph.batch.piece import Piece
 from heliograph.batch.records import Record, decode, decode_all, encode
 
@@ -28,8 +28,3 @@ __all__ = [
     "verify_crc",
     "warm",
 ]
-
-
-def warm() -> None:
-    """Load the kernels now (from their disk cache if there is one) rather than at the first backlog."""
-    from heliograph.batch import kernels  # noqa: F401

@@ -25,6 +25,7 @@ from crc32c import crc32c
 from heliograph.batch import codec as codecs
 from heliograph.batch import columns as c
 from heliograph.batch import header, legacy
+from heliograph.batch.loading import ready
 from heliograph.batch.piece import Copy, Piece
 from heliograph.batch.scan import Row, find, refuse
 from heliograph.errors import BatchError, CorruptBatch
@@ -141,20 +142,16 @@ class Chunk:
     def take(self, *, merge: bool) -> Piece | None:
         """The next piece; None when nothing is left.
 
-        `merge` says that there is a backlog: then neighbouring small batches come as one. A batch that must be
-        rewritten (holes, LogAppendTime, too large …) is, either way.
+        `merge` says that there is a backlog: then neighbouring small batches come as one (as soon as the kernels are
+        loaded). A batch that must be rewritten (holes, LogAppendTime, too large …) is, either way.
         """
-        while self._settle():
-            row = self._at(self._row)
-            if merge and row[c.AT_SIZE] < self._limits.merge_below_bytes and self._row + 1 < len(self._rows):
-                piece = self._merge(row)
-            elif self._passes(row):
-                return self._pass_on(row)
-            else:
-                piece = self._assemble(self._row + 1, self._codec(row))
-            if piece is not None:
-                return piece
-        return None
+        if not self._settle():
+            return None
+        row = self._at(self._row)
+        passes = self._passes(row)
+        if merge and row[c.AT_SIZE] < self._limits.merge_below_bytes and self.batches > 1 and (ready() or not passes):
+            return self._merge(row)
+        return self._pass_on(row) if passes else self._assemble(self._row + 1, self._codec(row))
 
     # -- where we are
 
@@ -238,7 +235,7 @@ class Chunk:
 
     # -- slow path
 
-    def _merge(self, row: Row) -> Piece | None:
+    def _merge(self, row: Row) -> Piece:
         """One batch of several small neighbours, or the first of them alone when the next is large."""
         import numpy as np
 

@@ -1,7 +1,7 @@
 """The loops over bytes, compiled by numba: walk a fetched buffer, copy and renumber records, check small CRCs.
 
 Importing this module imports numba and loads the kernels from their disk cache (compiling them when there is none), so
-its callers import it where they need it and not at their top.
+its callers import it where they need it and not at their top; `loading` says when.
 
 Invariants:
 A. A kernel never reads outside `[at, end)` nor writes outside `[0, limit)`: every length read from the bytes is checked
@@ -14,6 +14,7 @@ C. Signatures are explicit: with a cache on disk nothing is compiled at run time
 # The types of a kernel are those of its signature; Python annotations would only repeat them.
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,9 @@ from heliograph.batch.columns import (
 cache.prepare()
 
 import numba as nb  # noqa: E402 - it looks for its cache folder when it is imported
-from numba.core import cgutils  # noqa: E402
+from llvmlite import ir  # type: ignore[import-untyped]  # noqa: E402
+from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]  # noqa: E402
+from numba.core import cgutils, config  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
 _bytes = nb.types.Array(nb.uint8, 1, "C", readonly=True)
@@ -171,30 +174,62 @@ def _put_varint(out, at, value):
     return at + 1
 
 
+@_part
+def _crc_step_by_table(crc, b, at):
+    low = np.uint32(crc) ^ (
+        np.uint32(b[at]) | (np.uint32(b[at + 1]) << 8) | (np.uint32(b[at + 2]) << 16) | (np.uint32(b[at + 3]) << 24)
+    )
+    return np.uint64(
+        _CRC[7, low & 0xFF]
+        ^ _CRC[6, (low >> 8) & 0xFF]
+        ^ _CRC[5, (low >> 16) & 0xFF]
+        ^ _CRC[4, low >> 24]
+        ^ _CRC[3, b[at + 4]]
+        ^ _CRC[2, b[at + 5]]
+        ^ _CRC[1, b[at + 6]]
+        ^ _CRC[0, b[at + 7]]
+    )
+
+
+@intrinsic
+def _crc_step_by_cpu(typingctx, crc, b, at):
+    """Eight bytes by the processor's own instruction, some five times faster than by table."""
+
+    def generate(context, builder, signature, args):
+        word = ir.IntType(64)
+        array = context.make_array(signature.args[1])(context, builder, args[1])
+        place = builder.bitcast(builder.gep(array.data, [args[2]]), word.as_pointer())
+        eight = builder.load(place)
+        eight.align = 1
+        kind = ir.FunctionType(word, [word, word])
+        step = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse42.crc32.64.64")
+        return builder.call(step, [args[0], eight])
+
+    return nb.uint64(nb.uint64, b, nb.int64), generate
+
+
+def _has_crc_instruction() -> bool:
+    """Whether numba compiles for a processor with SSE 4.2 (its settings may say "generic")."""
+    told = getattr(config, "CPU_NAME", None) or getattr(config, "CPU_FEATURES", None)
+    return not told and platform.machine() in ("x86_64", "AMD64") and bool(get_host_cpu_features().get("sse4.2"))
+
+
+_crc_step = _crc_step_by_cpu if _has_crc_instruction() else _crc_step_by_table
+
+
 @nb.njit
 def _crc_right(b, pos, size):
-    crc = np.uint32(0xFFFFFFFF)
+    crc = np.uint64(0xFFFFFFFF)
     at = pos + 21
     end = pos + size
     while at + 8 <= end:
-        low = crc ^ (
-            np.uint32(b[at]) | (np.uint32(b[at + 1]) << 8) | (np.uint32(b[at + 2]) << 16) | (np.uint32(b[at + 3]) << 24)
-        )
-        crc = (
-            _CRC[7, low & 0xFF]
-            ^ _CRC[6, (low >> 8) & 0xFF]
-            ^ _CRC[5, (low >> 16) & 0xFF]
-            ^ _CRC[4, low >> 24]
-            ^ _CRC[3, b[at + 4]]
-            ^ _CRC[2, b[at + 5]]
-            ^ _CRC[1, b[at + 6]]
-            ^ _CRC[0, b[at + 7]]
-        )
+        crc = _crc_step(crc, b, at)
         at += 8
+    rest = np.uint32(crc)
     while at < end:
-        crc = (crc >> 8) ^ _CRC[0, (crc ^ b[at]) & 0xFF]
+        rest = (rest >> 8) ^ _CRC[0, (rest ^ b[at]) & 0xFF]
         at += 1
-    return np.int64(crc ^ np.uint32(0xFFFFFFFF)) == _int(b, pos + 17) & 0xFFFFFFFF
+    return np.int64(rest ^ np.uint32(0xFFFFFFFF)) == _int(b, pos + 17) & 0xFFFFFFFF
 
 
 @_part

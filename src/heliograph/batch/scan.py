@@ -17,6 +17,7 @@ from typing import Any
 from crc32c import crc32c
 
 from heliograph.batch import columns as c
+from heliograph.batch import loading
 from heliograph.batch.header import (
     ATTRIBUTES,
     CONTROL,
@@ -77,6 +78,8 @@ def find(
     """Walk a buffer by whichever way suits its number of batches."""
     view = memoryview(records)
     found = walk(view, wanted, aborted, read_committed, check_crc, FEW)
+    if found is None and not loading.ready():
+        found = walk(view, wanted, aborted, read_committed, check_crc, len(view))
     return found if found is not None else _by_kernel(view, wanted, aborted, read_committed, check_crc)
 
 
