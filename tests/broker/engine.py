@@ -1,0 +1,284 @@
+"""Flows for broker tests, run in two ways: in this process without Spark, and by the real command.
+
+`Engine` is a hub, a coordinator and its tasks in threads: epochs as Spark would run them, up in a moment, and it can be
+made to crash at a chosen record. `Command` is `heliograph run FILE` as a process, its words read as they come. Both
+only start and stop; what a copy must look like is said by `assert_same` and by the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka.admin import AdminClient
+
+from heliograph.embedded import Kafka
+from heliograph.embedded.broker import write_properties
+from heliograph.flow.coordinator import Coordinator
+from heliograph.flow.hub import Hub
+from heliograph.flow.status import FlowStatus
+from heliograph.mirror import task as task_module
+from heliograph.mirror.assignment import Assignment
+from heliograph.mirror.task import Task
+from heliograph.types import Cluster, Flow, TopicPartition
+from heliograph.wire import Client
+from tests.kit import contents, read_all, wait_until
+
+task_module.REPORT_EVERY_S = 0.1  # tests wait for reports
+
+
+class Crash(Exception):
+    """Raised inside a task in the place of a SIGKILL: nothing is finished, no position is written."""
+
+
+class WatchedTask(Task):
+    """A task that ends when its engine says so: by a crash, or at once but in order."""
+
+    def __init__(self, assignment: Assignment, engine: Engine, *, attempt: int) -> None:
+        super().__init__(assignment, attempt=attempt)
+        self._engine = engine
+
+    def _turn(self, now: float, until: float) -> None:
+        super()._turn(now, until)
+        acknowledged = sum(lane.counts.records for lane in self._lanes)
+        if self._engine.crash_after is not None and acknowledged >= self._engine.crash_after:
+            raise Crash
+        if self._engine.finish_after is not None and acknowledged >= self._engine.finish_after:
+            self._finishing = True
+
+
+class Engine:
+    """One flow, running from `with` to its end. `crash_after`, `finish_after`: records a task appends before that."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        epoch_seconds: float = 3600,
+        crash_after: int | None = None,
+        finish_after: int | None = None,
+    ) -> None:
+        self.flow = flow
+        self.crash_after, self.finish_after = crash_after, finish_after
+        self.ledger: list[tuple[Any, ...]] = []
+        self.crashes = 0
+        self._once = crash_after is not None or finish_after is not None
+        self._hub = Hub()
+        self.coordinator = Coordinator(flow, self._hub.coordinates, epoch_seconds=epoch_seconds)
+        self._hub.add(flow.name, self.coordinator)
+        self._failure: BaseException | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._epochs, name="epochs", daemon=True)
+
+    def __enter__(self) -> Self:
+        self.coordinator.open()
+        self.coordinator.query("running")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """In order: tasks finish and write their positions."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self.coordinator.stop()
+            self._thread.join(30)
+            self.coordinator.close()
+            self._hub.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def wait_ended(self, timeout_seconds: float = 60) -> None:
+        """Until the tasks have ended by themselves (`crash_after`, `finish_after`)."""
+        wait_until(lambda: not self._thread.is_alive(), what="the tasks' end", timeout_seconds=timeout_seconds)
+        self.stop()
+
+    def wait_copied(self, *topics: str, timeout_seconds: float = 60) -> None:
+        """Until all that is committed in these source topics now has been appended and acknowledged."""
+        ends = stable_ends(self.flow.source, topics)
+        self.wait(lambda: self._reached(ends), what=f"{ends} copied", timeout_seconds=timeout_seconds)
+
+    def wait(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = 60) -> None:
+        def holds() -> object:
+            if self._failure is not None:
+                raise self._failure
+            return condition()
+
+        try:
+            wait_until(holds, what=what, timeout_seconds=timeout_seconds)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; {self.status()}") from None
+
+    def status(self) -> FlowStatus:
+        return self.coordinator.status()
+
+    def reached(self, tp: TopicPartition) -> int:
+        """The next source offset of a partition, as last reported."""
+        seen = self.coordinator._tally._seen.get(tp)
+        return seen.next_offset if seen else -1
+
+    def _reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return all(self.reached(tp) >= end for tp, end in ends.items())
+
+    def _epochs(self) -> None:
+        epoch = 0
+        try:
+            while not self._stopping.is_set():
+                following = self.coordinator.next_epoch(epoch)
+                if following > epoch:
+                    self._run(self.coordinator.plan(following))
+                    if self._once:
+                        return
+                epoch = following
+        except BaseException as error:  # noqa: BLE001 - handed to the test's thread
+            self._failure = error
+
+    def _run(self, assignments: Iterable[Assignment]) -> None:
+        threads = [threading.Thread(target=self._task, args=(one,), daemon=True) for one in assignments]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _task(self, assignment: Assignment) -> None:
+        try:
+            self.ledger.extend(WatchedTask(assignment, self, attempt=0).run())
+        except Crash:
+            self.crashes += 1
+        except BaseException as error:  # noqa: BLE001 - handed to the test's thread
+            self._failure = error
+
+
+def one_flow(source: Cluster, target: Cluster, *topics: str, **more: Any) -> Flow:
+    """A flow of these topics, single copies of everything, quick to see new topics."""
+    defaults = {
+        "tasks_max": 1,
+        "replication_factor": 1,
+        "offset_storage_replication_factor": 1,
+        "refresh_topics_interval_seconds": 0.5,
+    }
+    return Flow(source, target, topics, **{**defaults, **more})
+
+
+def mirror(flow: Flow, *topics: str, timeout_seconds: float = 60, **options: Any) -> Engine:
+    """Copy what is in these topics, and stop. The engine, for a look at its counters."""
+    with Engine(flow, **options) as engine:
+        engine.wait_copied(*topics, timeout_seconds=timeout_seconds)
+    return engine
+
+
+def stable_ends(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """Where a reader of committed records comes to the end."""
+    with Client(cluster) as client:
+        found = client.metadata(sorted(topics)).topics
+        tps = [TopicPartition(name, p) for name, topic in found.items() for p in topic.partitions]
+        ends = client.list_offsets(tps, at="latest", isolation="read_committed")
+    assert all(isinstance(end, int) for end in ends.values()), ends
+    return {tp: int(end) for tp, end in ends.items()}  # type: ignore[arg-type]  # asserted above
+
+
+def assert_same(source: Kafka, target: Kafka, topic: str, remote: str) -> dict[int, int]:
+    """The copy holds what the topic holds, as confluent-kafka reads committed records; how many, by partition."""
+    theirs, ours = contents(read_all(source.confluent(), topic)), contents(read_all(target.confluent(), remote))
+    assert {p: len(r) for p, r in ours.items()} == {p: len(r) for p, r in theirs.items()}
+    for partition, records in theirs.items():
+        for index, (expected, found) in enumerate(zip(records, ours[partition], strict=True)):
+            assert found == expected, f"{remote}-{partition}, record {index}"
+    return {partition: len(records) for partition, records in theirs.items()}
+
+
+def topics_of(client: Mapping[str, str]) -> set[str]:
+    """All but those that the broker makes for itself."""
+    names = AdminClient({**client, "log_level": 0}).list_topics(timeout=10).topics
+    return {name for name in names if not name.startswith("__")}
+
+
+class Command:
+    """`heliograph run FILE` as a process. Ended with the `with` block, its Spark with it."""
+
+    def __init__(self, file: Path, *arguments: str, epoch_seconds: float = 60) -> None:
+        program = Path(sys.executable).with_name("heliograph")
+        self._words = [str(program), "run", str(file), "--report-seconds", "0.2", "--epoch-seconds", str(epoch_seconds)]
+        self._words += arguments
+        self.lines: list[dict[str, Any]] = []  # of stdout
+        self.talk: list[str] = []  # of stderr
+        self.seconds = 0.0  # from start to end
+        self._readers: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self.process = subprocess.Popen(
+            self._words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+        for stream, take in ((self.process.stdout, self._said), (self.process.stderr, self._talked)):
+            reader = threading.Thread(target=self._read, args=(stream, take), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.wait()
+
+    def _read(self, stream: Iterable[str], take: Callable[[str], None]) -> None:
+        for line in stream:
+            take(line)
+
+    def _said(self, line: str) -> None:
+        self.lines.append(json.loads(line))
+
+    def _talked(self, line: str) -> None:
+        self.talk.append(line)
+
+    def flow(self, name: str) -> dict[str, Any]:
+        """The flow's last status; empty before the first."""
+        if self.process.poll() is not None:
+            raise AssertionError(f"ended with {self.process.returncode}: {''.join(self.talk)}")
+        flows = self.lines[-1]["flows"] if self.lines else []
+        return next((flow for flow in flows if flow["name"] == name), {})
+
+    def wait_for(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = 60) -> None:
+        try:
+            wait_until(condition, what=what, timeout_seconds=timeout_seconds)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; {self.lines[-1:]} {''.join(self.talk)}") from None
+
+    def stop(self, number: int = signal.SIGTERM, timeout_seconds: float = 30) -> tuple[int, float]:
+        """The exit code after this signal, and the seconds it took."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        return self.wait(timeout_seconds), time.monotonic() - began
+
+    def wait(self, timeout_seconds: float = 60) -> int:
+        code = self.process.wait(timeout_seconds)
+        self.seconds = self.seconds or time.monotonic() - self._began
+        for reader in self._readers:
+            reader.join(5)
+        return code
+
+
+def write_file(path: Path, properties: Mapping[str, str]) -> Path:
+    write_properties(path, properties)
+    return path

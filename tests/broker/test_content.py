@@ -1,0 +1,321 @@
+"""A copy holds what its source holds, record by record, as confluent-kafka reads both: whatever the source is made of.
+
+Every test copies real topics between real brokers with the engine in this process (`tests/broker/engine.py`), and
+compares key, value, headers, timestamp and order within the partition: nothing lost, nothing twice.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from heliograph.batch import Header, headers
+from heliograph.embedded import QUICK_JVM, Kafka
+from heliograph.embedded.broker import java_command
+from heliograph.embedded.jars import fetch_jars
+from heliograph.types import Flow, TopicPartition
+from heliograph.wire import Client
+from tests.broker.engine import Engine, assert_same, mirror, one_flow
+from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[Kafka]:
+    """A source of our own: its log cleaner looks ten times a second, and one test restarts it."""
+    config = {"auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "100"}
+    with Kafka("origin", config=config) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def flow(source: Kafka, backup: Kafka, topic_name: str) -> Flow:
+    """A flow of topics that begin with this test's topic name."""
+    return one_flow(source.cluster(), backup.cluster(), f"{topic_name}.*")
+
+
+def remote(topic: str) -> str:
+    return f"origin.{topic}"
+
+
+def varied(count: int, *, partitions: int = 1, size: int = 120) -> list[Record]:
+    """Records that differ from one another, with every shape of key, value and headers among them."""
+    keys = (b"key-%d", None, b"")
+    now_ms = int(time.time() * 1000) - 3_600_000
+    found = []
+    for n in range(count):
+        key = keys[n % 3]
+        value = None if n % 17 == 3 else b"" if n % 17 == 5 else b"%d:" % n + b"abcdefgh" * (n % size // 8)
+        some: list[tuple[str, bytes | None]] = [("n", b"%d" % n)]
+        if n % 4 == 1:
+            some += [
+                ("twice", b"1"),
+                ("twice", b"2"),
+                ("twice", b"1"),
+                ("null", None),
+                ("empty", b""),
+                ("", b"nameless"),
+            ]
+        elif n % 4 == 2:
+            some += [("größe", "ß".encode())]
+        # Not in order, and not the moment of sending: a copy keeps each as it is.
+        when = now_ms + (n * 7919) % 100_000
+        found.append(Record(key % n if key else key, value, tuple(some), when, n % partitions))
+    return found
+
+
+# -------------------- codecs
+
+
+@pytest.fixture(scope="module")
+def packed(source: Kafka, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A topic per codec and maker: Java's snappy is in xerial's framing, its lz4 and zstd are other streams."""
+    folder = tmp_path_factory.mktemp("java")
+    settings = {"linger.ms": 500, "batch.num.messages": 1000}
+    for codec in CODECS:
+        create_topic(source.confluent(), f"packed-c-{codec}", 3)
+        records = varied(3000, partitions=3)
+        produce(source.confluent(), f"packed-c-{codec}", records, config={**settings, "compression.type": codec})
+    for codec in CODECS[1:]:
+        create_topic(source.confluent(), f"packed-java-{codec}", 3)
+        java_produce(source, f"packed-java-{codec}", codec, folder)
+    return [*(f"packed-c-{codec}" for codec in CODECS), *(f"packed-java-{codec}" for codec in CODECS[1:])]
+
+
+def java_produce(kafka: Kafka, topic: str, codec: str, folder: Path) -> None:
+    """2,000 records by Java's own producer, in batches of its default size."""
+    tool = "org.apache.kafka.tools.ProducerPerformance"
+    settings = (f"bootstrap.servers={kafka.bootstrap}", f"compression.type={codec}", "linger.ms=50")
+    what = ("--topic", topic, "--num-records", "2000", "--record-size", "150", "--throughput", "-1")
+    words = (*what, "--producer-props", *settings)
+    command = java_command(fetch_jars(), QUICK_JVM, folder / "log4j2.properties", tool, *words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_codec_as_librdkafka_and_java_pack_it(source: Kafka, backup: Kafka, packed: list[str]) -> None:
+    mirror(one_flow(source.cluster(), backup.cluster(), "packed-.*"), *packed)
+    for name in packed:
+        assert sum(assert_same(source, backup, name, remote(name)).values()) == (3000 if "-c-" in name else 2000)
+
+
+def test_every_codec_unpacked_split_and_packed_again(source: Kafka, backup: Kafka, packed: list[str]) -> None:
+    """The target takes less at a time than the batches are."""
+    for name in packed:
+        create_topic(backup.confluent(), f"narrow.{name}", 3, config={"max.message.bytes": "3000"})
+    engine = mirror(one_flow(source.cluster("narrow"), backup.cluster(), "packed-.*"), *packed)
+    assert engine.status().parked == ()
+    for name in packed:
+        assert_same(source, backup, name, f"narrow.{name}")
+        sizes, codecs = zip(*((one.size_bytes, one.codec) for one in batches_of(backup, f"narrow.{name}")), strict=True)
+        assert max(sizes) <= 3000
+        assert set(codecs) == {CODECS.index(name.rpartition("-")[2])}
+
+
+def batches_of(kafka: Kafka, topic: str) -> list[Header]:
+    with Client(kafka.cluster()) as client:
+        part = client.fetch(TopicPartition(topic, 0), 0, max_bytes=64 << 20)
+    return list(headers(part.records))
+
+
+# -------------------- compaction
+
+
+def test_a_compacted_topic_with_holes_and_tombstones(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    """Cleaned batches have fewer records than offsets, some of them none at all; tombstones lie among the rest."""
+    settings = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.0001"}
+    create_topic(source.confluent(), topic_name, config=settings)
+    for codec in ("none", "lz4", "gzip"):
+        for turn in range(3):
+            records = [
+                Record(
+                    b"%s-%d" % (codec.encode(), n % 40),
+                    None if n % 40 == 7 else b"turn %d, %d" % (turn, n),
+                    (("n", b"%d" % n),),
+                )
+                for n in range(400)
+                if turn == 0 or n % 3 == 0
+            ]
+            produce(
+                source.confluent(), topic_name, records, config={"compression.type": codec, "batch.num.messages": 50}
+            )
+    total = end_offsets(source.confluent(), topic_name)[0]
+
+    def cleaned() -> bool:
+        # The active segment is never cleaned; one more record a moment later closes it.
+        produce(source.confluent(), topic_name, [Record(b"roll", b"%d" % time.time_ns())])
+        return len(read_all(source.confluent(), topic_name)[0]) < total // 3
+
+    wait_until(cleaned, what="the cleaner", timeout_seconds=30)
+    mirror(flow, topic_name)
+    kept = read_all(source.confluent(), topic_name)[0]
+    offsets = [record.offset for record in kept]
+    assert offsets[-1] - offsets[0] + 1 > len(offsets)
+    assert any(record.value is None for record in kept)
+    assert_same(source, backup, topic_name, remote(topic_name))
+
+
+def test_a_source_whose_beginning_was_deleted(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    """delete-records moved the log's start into the middle of a batch before anybody copied."""
+    create_topic(source.confluent(), topic_name)
+    produce(source.confluent(), topic_name, varied(1000), config={"linger.ms": 500})
+    admin = AdminClient(source.confluent())
+    moved = admin.delete_records([Partition(topic_name, 0, 437)])
+    assert next(iter(moved.values())).result(30).low_watermark == 437
+    mirror(flow, topic_name)
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 563}
+
+
+# -------------------- transactions
+
+
+def transactional(kafka: Kafka, name: str) -> Producer:
+    producer = Producer({**kafka.confluent(), "transactional.id": name, "linger.ms": 0, "log_level": 3})
+    producer.init_transactions(30)
+    return producer
+
+
+def send(producer: Producer, topic: str, values: range, partitions: int = 1) -> None:
+    for n in values:
+        producer.produce(topic, b"%d" % n, b"k%d" % n, partition=n % partitions)
+    producer.flush(30)
+
+
+def test_transactions_committed_aborted_and_interleaved(
+    source: Kafka, backup: Kafka, flow: Flow, topic_name: str
+) -> None:
+    create_topic(source.confluent(), topic_name, 2)
+    first, second = transactional(source, f"{topic_name}-1"), transactional(source, f"{topic_name}-2")
+    plain = Producer({**source.confluent(), "linger.ms": 0})
+    for turn in range(12):
+        at = turn * 1000
+        first.begin_transaction()
+        second.begin_transaction()
+        for step in range(3):  # their batches lie between one another's
+            for offset, producer in ((0, first), (300, second), (600, plain)):
+                send(producer, topic_name, range(at + offset + step * 20, at + offset + step * 20 + 20), 2)
+        (first.abort_transaction if turn % 2 else first.commit_transaction)(30)
+        (second.abort_transaction if turn % 3 else second.commit_transaction)(30)
+    mirror(flow, topic_name)
+    counts = assert_same(source, backup, topic_name, remote(topic_name))
+    assert sum(counts.values()) == 60 * (6 + 4 + 12)
+    assert len(read_all(backup.confluent(), remote(topic_name), isolation="read_uncommitted")[0]) == counts[0]
+
+
+def test_an_open_transaction_is_copied_when_it_commits(
+    source: Kafka, backup: Kafka, flow: Flow, topic_name: str
+) -> None:
+    create_topic(source.confluent(), topic_name)
+    produce(source.confluent(), topic_name, varied(10))
+    producer = transactional(source, topic_name)
+    producer.begin_transaction()
+    send(producer, topic_name, range(100))
+    produce(source.confluent(), topic_name, varied(10))  # behind it: nobody may read these yet
+    tp = TopicPartition(topic_name, 0)
+    with Engine(flow) as engine:
+        engine.wait_copied(topic_name)
+        assert engine.reached(tp) == 10
+        assert end_offsets(backup.confluent(), remote(topic_name)) == {0: 10}
+        producer.commit_transaction(30)
+        engine.wait_copied(topic_name)
+        assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 120}
+        producer.begin_transaction()
+        send(producer, topic_name, range(100, 150))
+        producer.abort_transaction(30)
+        engine.wait_copied(topic_name)
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 120}
+
+
+def test_a_stop_behind_an_aborted_tail(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    """The position stands behind records that were not copied: sequences and offsets part from there on."""
+    create_topic(source.confluent(), topic_name)
+    producer = transactional(source, topic_name)
+    for turn in range(6):
+        producer.begin_transaction()
+        send(producer, topic_name, range(turn * 100, turn * 100 + 50))
+        (producer.abort_transaction if turn % 2 else producer.commit_transaction)(30)
+        mirror(flow, topic_name)
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 150}
+
+
+# -------------------- times and shapes
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_append_times_become_the_times_of_the_copy(
+    source: Kafka, backup: Kafka, flow: Flow, topic_name: str, codec: str
+) -> None:
+    create_topic(source.confluent(), topic_name, config={"message.timestamp.type": "LogAppendTime"})
+    for part in range(5):
+        records = varied(1000)[part * 200 : part * 200 + 200]
+        produce(source.confluent(), topic_name, records, config={"compression.type": codec})
+    mirror(flow, topic_name)
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 1000}
+    appended = {record.timestamp_ms for record in read_all(backup.confluent(), remote(topic_name))[0]}
+    assert min(appended) > time.time() * 1000 - 60_000
+
+
+def test_large_records_alone_and_among_small_ones(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    create_topic(source.confluent(), topic_name, 2)
+    now_ms = int(time.time() * 1000)
+    records = []
+    for n in range(60):
+        records += [Record(b"large-%d" % n, bytes((n + i) % 251 for i in range(1000)) * 900, (), now_ms, n % 2)] * (
+            n % 3 != 1
+        )
+        records += [Record(b"small-%d-%d" % (n, i), b"x" * i, (), now_ms + i, n % 2) for i in range(n % 5 * 10)]
+    for codec, part in (("none", records[: len(records) // 2]), ("lz4", records[len(records) // 2 :])):
+        produce(
+            source.confluent(), topic_name, part, config={"compression.type": codec, "message.max.bytes": 1_000_000}
+        )
+    mirror(flow, topic_name)
+    assert sum(assert_same(source, backup, topic_name, remote(topic_name)).values()) == len(records)
+
+
+def test_batches_larger_than_the_target_takes_are_split(
+    source: Kafka, backup: Kafka, flow: Flow, topic_name: str
+) -> None:
+    """The limit is made smaller while the flow runs: nobody told it, the target's refusal does."""
+    create_topic(source.confluent(), topic_name, config={"max.message.bytes": "4000000"})
+    settings = {"message.max.bytes": 4_000_000, "batch.size": 3_500_000, "linger.ms": 200}
+    produce(source.confluent(), topic_name, varied(30_000, size=200), config=settings)
+    with Engine(flow) as engine:
+        engine.wait_copied(topic_name)
+        set_topic_config(backup, remote(topic_name), "max.message.bytes", "20000")
+        produce(source.confluent(), topic_name, varied(30_000, size=200), config=settings)
+        engine.wait_copied(topic_name)
+        assert engine.status().parked == ()
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 60_000}
+
+
+def set_topic_config(kafka: Kafka, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient(kafka.confluent())
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+# -------------------- topics that come
+
+
+def test_an_empty_topic_and_topics_made_while_running(
+    source: Kafka, backup: Kafka, flow: Flow, topic_name: str
+) -> None:
+    create_topic(source.confluent(), topic_name, 4)
+    with Engine(flow) as engine:
+        engine.wait_copied(topic_name)
+        assert end_offsets(backup.confluent(), remote(topic_name)) == dict.fromkeys(range(4), 0)
+        later = create_topic(source.confluent(), f"{topic_name}-later", 3)
+        produce(source.confluent(), later, varied(300, partitions=3))
+        produce(source.confluent(), topic_name, varied(300, partitions=4))
+        engine.wait_copied(topic_name, later)
+    assert assert_same(source, backup, later, remote(later)) == {0: 100, 1: 100, 2: 100}
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == dict.fromkeys(range(4), 75)
