@@ -52,7 +52,7 @@ def _seat(
     """Put partitions back where they were, heaviest first, while their task stays below the ceiling."""
     homeless = set(weight)
     for i, share in enumerate(previous[: len(shares)]):
-        for tp in sorted((tp for tp in share if tp in homeless), key=lambda tp: (-weight[tp], tp)):
+        for tp in sorted(homeless.intersection(share), key=lambda tp: (-weight[tp], tp)):
             if shares[i] and loads[i] + weight[tp] > ceiling:
                 continue
             shares[i].append(tp)

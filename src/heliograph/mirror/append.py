@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from heliograph.batch import Chunk
 from heliograph.errors import BatchError, HeliographError, WireError
 from heliograph.mirror.brokers import Brokers
-from heliograph.mirror.lane import Lane, Sent
+from heliograph.mirror.lane import Lane, Sent, Verdict
 from heliograph.mirror.pace import Pace
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Connection, Produced, broker_error, is_retriable, produce_request, produced
@@ -33,10 +33,6 @@ REQUEST_BYTES = 4 << 20
 REQUESTS_IN_FLIGHT = 5
 
 BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.05, 2.0
-
-MESSAGE_TOO_LARGE = 10
-# Somebody else moved on, or the broker forgot us (rules E and F): ask it where it stands.
-SEQUENCE_CODES = frozenset({45, 46, 47, 59})
 
 
 @dataclass(slots=True)
@@ -221,31 +217,33 @@ class Target:
     # ---------------------------------------------------------------- answers
 
     def _answered(self, lane: Lane, sent: Sent, result: Produced) -> None:
-        if result.error == 0:
-            lane.acknowledged(sent, result.base_offset)
-            if not lane.idle:
-                self.wake(lane)
-        elif result.error in SEQUENCE_CODES and lane.is_first(sent):
-            lane.lose_track()
-            self._lost_track(lane)
-        elif result.error in SEQUENCE_CODES or is_retriable(result.error):
-            # Behind a failed batch the broker must refuse the next ones: they are sent again together.
-            self.brokers.refresh()
-            self._retry(lane, sent)
-        elif result.error == MESSAGE_TOO_LARGE:
-            lane.lose_track()
-            self._too_large(lane)
-        else:
-            remote = lane.spec.remote
-            error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
-            lane.park(f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}", error.fix)
-            self._lost_track(lane)
+        failed_before = lane.has_failed
+        match lane.answered(sent, result.error, result.base_offset, retriable=is_retriable(result.error)):
+            case Verdict.STORED:
+                if not lane.idle:
+                    self.wake(lane)
+            case Verdict.AGAIN:
+                self.brokers.refresh()
+                self._pause(lane, failed_before)
+            case Verdict.LOST_TRACK:
+                self._lost_track(lane)
+            case Verdict.TOO_LARGE:
+                self._too_large(lane)
+            case Verdict.REFUSED:
+                remote = lane.spec.remote
+                error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
+                lane.park(f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}", error.fix)
+                self._lost_track(lane)
 
     def _retry(self, lane: Lane, sent: Sent) -> None:
-        if sent not in lane.in_flight:  # invariant c
-            return
-        if not lane.has_failed:
+        """The connection ended before the answer came."""
+        if sent in lane.in_flight:  # invariant c
+            failed_before = lane.has_failed
+            lane.refused(sent)
+            self._pause(lane, failed_before)
+
+    def _pause(self, lane: Lane, failed_before: bool) -> None:
+        if not failed_before:  # several batches that fail together are one failure
             lane.failures += 1
             lane.not_before = time.monotonic() + min(BACKOFF_FIRST_S * 2**lane.failures, BACKOFF_MOST_S)
-        lane.refused(sent)
         self.wake(lane)

@@ -23,6 +23,21 @@ from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.ledger import IN_FLIGHT, advance
 from heliograph.mirror.positions import Position
 
+MESSAGE_TOO_LARGE = 10
+# OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: somebody else
+# moved on, or the broker forgot us (rules E and F). Ask it where it stands.
+SEQUENCE_CODES = frozenset({45, 46, 47, 59})
+
+
+class Verdict(Enum):
+    """What an answer to a batch means for its lane."""
+
+    STORED = "stored"
+    AGAIN = "again"  # send it once more, after a pause
+    LOST_TRACK = "lost track"  # rule D is due
+    TOO_LARGE = "too large"  # for the target's limit, which must have shrunk
+    REFUSED = "refused"  # and will be refused again
+
 
 class State(Enum):
     LOST = "lost"  # rule D is due: what does the target hold?
@@ -196,6 +211,23 @@ class Lane:
 
     # ---------------------------------------------------------------- answers
 
+    def answered(self, sent: Sent, error: int, base_offset: int, *, retriable: bool) -> Verdict:
+        """Invariant c decides: behind a failed batch the broker must refuse the next ones for their sequence, and
+        they are sent again together; only the first unacknowledged one can tell that we lost track."""
+        if error == 0:
+            self.acknowledged(sent, base_offset)
+            return Verdict.STORED
+        if error in SEQUENCE_CODES and self._is_first(sent):
+            self.lose_track()
+            return Verdict.LOST_TRACK
+        if error in SEQUENCE_CODES or retriable:
+            self.refused(sent)
+            return Verdict.AGAIN
+        if error == MESSAGE_TOO_LARGE:
+            self.lose_track()
+            return Verdict.TOO_LARGE
+        return Verdict.REFUSED
+
     def acknowledged(self, sent: Sent, base_offset: int) -> None:
         sent.outstanding, sent.base_offset = False, base_offset
         self.failures = 0
@@ -212,7 +244,7 @@ class Lane:
         self.draining = True
         self._answered()
 
-    def is_first(self, sent: Sent) -> bool:
+    def _is_first(self, sent: Sent) -> bool:
         return next((s for s in self.in_flight if s.base_offset is None), None) is sent
 
     def _answered(self) -> None:
