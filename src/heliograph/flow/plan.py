@@ -39,6 +39,10 @@ def deal(
         lightest = min(range(tasks), key=lambda i: (loads[i], len(shares[i]), i))
         shares[lightest].append(tp)
         loads[lightest] += weight[tp]
+    for empty in (share for share in shares if not share):
+        fullest = max(shares, key=len)
+        if len(fullest) > 1:
+            empty.append(fullest.pop())
     return [sorted(share) for share in shares if share]
 
 
