@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 
@@ -144,14 +144,14 @@ def _consumer(client: Mapping[str, str], isolation: str = "read_committed") -> C
     )
 
 
-def _record(message: object) -> Record:
-    _, timestamp_ms = message.timestamp()  # type: ignore[attr-defined]
-    headers = tuple(message.headers() or ())  # type: ignore[attr-defined]
+def _record(message: Message) -> Record:
+    _, timestamp_ms = message.timestamp()
+    headers = tuple(message.headers() or ())
     return Record(
-        message.key(),  # type: ignore[attr-defined]
-        message.value(),  # type: ignore[attr-defined]
+        message.key(),
+        message.value(),
         headers,
         timestamp_ms,
-        message.partition(),  # type: ignore[attr-defined]
-        message.offset(),  # type: ignore[attr-defined]
+        message.partition(),
+        message.offset(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -130,6 +131,23 @@ def test_clients_stay_behind_the_links_that_brokers_advertise(topic_name: str) -
         admin.list_topics(timeout=10)
         assert links[1].cut().cuts > 0
         assert admin.list_topics(timeout=20).topics  # a new connection, through the link again
+
+
+def test_the_command_runs_until_it_is_told_to_end() -> None:
+    words = ["-c", "from heliograph.cli.kafka import command; command()", "start", "played", "-o", "json"]
+    words += ["--security", "PLAINTEXT", "--security", "SASL_PLAINTEXT", "--config", "num.partitions=7"]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        said = b""
+        while not said.endswith(b"\n}\n"):
+            said += command.stdout.readline()
+        about = json.loads(said)
+        client = {"bootstrap.servers": about["listeners"]["PLAINTEXT"]["bootstrap.servers"]}
+        assert len(AdminClient(client).list_topics(timeout=10).brokers) == 1
+        assert "ScramLoginModule" in about["listeners"]["SASL_PLAINTEXT"]["sasl.jaas.config"]
+        command.send_signal(signal.SIGINT)
+        assert command.wait(20) == 0
+    assert not psutil.pid_exists(about["pids"][0])
 
 
 def test_a_port_can_be_asked_for_and_is_refused_when_taken() -> None:

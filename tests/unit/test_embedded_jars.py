@@ -84,7 +84,7 @@ def test_a_second_start_does_not_even_hash(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetch(tmp_path)
-    monkeypatch.setattr(jars, "_sha256", lambda path: pytest.fail(f"{path} was hashed"))
+    monkeypatch.setattr(jars, "sha256_of", lambda path: pytest.fail(f"{path} was hashed"))
     fetch(tmp_path)
 
 

@@ -65,8 +65,19 @@ def test_stop_is_gentle_first_and_kills_at_last(tmp_path: Path) -> None:
 
 def test_a_paused_process_can_be_stopped(tmp_path: Path) -> None:
     process = Process("paused", ["sleep", "600"], log_path=tmp_path / "log")
-    process.signal(signal.SIGSTOP)
+    for _ in range(2):
+        process.pause()
+        assert psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+        process.signal(signal.SIGCONT)
+    process.pause()
     assert process.stop(10)
+
+
+def test_pausing_what_has_ended_returns(tmp_path: Path) -> None:
+    process = Process("gone", ["true"], log_path=tmp_path / "log")
+    process.pause()
+    process.kill()
+    assert not process.running
 
 
 def test_a_process_that_ended_is_reported_with_its_last_lines(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class Broker:
         admin: AdminClient | None = None
         while time.monotonic() < deadline and not give_up():
             self.process.require_running()
-            if not _listening(self.ports["INTERNAL"]):
+            if not all(_listening(port) for port in self.ports.values()):
                 time.sleep(0.02)
                 continue
             admin = admin or AdminClient(self._internal_client)
@@ -147,6 +147,21 @@ class Broker:
             broker=self.id,
         )
 
+    def wait_users(self, names: Sequence[str], timeout_seconds: float = START_SECONDS) -> None:
+        """Until this broker knows these SCRAM users: they reach each broker by way of the metadata log."""
+        admin = AdminClient(self._internal_client)
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            answers = admin.describe_user_scram_credentials(list(names))
+            assert isinstance(answers, dict)  # it is a bare future only when no users are named
+            try:
+                if all(len(future.result(10).scram_credential_infos) == 2 for future in answers.values()):
+                    return
+            except KafkaException:
+                pass  # RESOURCE_NOT_FOUND until the user is known
+            time.sleep(0.02)
+        raise EmbeddedError(f"broker {self.id} does not know the users {', '.join(names)}", fix="See its log")
+
     def stop(self, timeout_seconds: float = 30) -> bool:
         """SIGTERM: a controlled shutdown. Whether it ended in time (else it was killed)."""
         return self.process.stop(timeout_seconds)
@@ -157,7 +172,7 @@ class Broker:
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open, nothing answers."""
-        self.process.signal(signal.SIGSTOP)
+        self.process.pause()
 
     def resume(self) -> None:
         self.process.signal(signal.SIGCONT)

@@ -123,10 +123,10 @@ def _check(path: Path, jar: Jar, seen: dict[str, Seen]) -> Seen | None:
     looks = Seen(jar.sha256, stat.st_size, stat.st_mtime_ns)
     if seen.get(path.name) == looks:
         return looks
-    return looks if stat.st_size == jar.size_bytes and _sha256(path) == jar.sha256 else None
+    return looks if stat.st_size == jar.size_bytes and sha256_of(path) == jar.sha256 else None
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -176,7 +176,7 @@ def _fetch_one(context: Any, folder: Path, jar: Jar) -> None:
         except (OSError, RuntimeError) as error:  # requests' errors are OSErrors; RuntimeError is jgo's "not found"
             trouble = _short(error)
         else:
-            found = _sha256(arrived)
+            found = sha256_of(arrived)
             if found == jar.sha256:
                 arrived.replace(folder / jar.filename)
                 return
@@ -194,8 +194,11 @@ def _short(error: Exception) -> str:
 @contextmanager
 def _progress(total_bytes: int, quiet: bool) -> Iterator[Any]:
     """One bar on stderr for all jars; yields jgo's progress callback, which asks for a context manager a file."""
+    console = Console(stderr=True)
+    if not quiet and not console.is_terminal:
+        console.print(f"fetching Kafka {RELEASE} ({total_bytes / 1e6:.0f} MB)")
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as progress:
         task = progress.add_task(f"Kafka {RELEASE}", total=total_bytes)
 
         @contextmanager

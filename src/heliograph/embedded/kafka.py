@@ -15,6 +15,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -147,7 +148,15 @@ class Kafka:
 
     def launch(self) -> None:
         """Start the JVMs without waiting for them, so that several clusters come up side by side."""
-        jars = fetch_jars()
+        if self.brokers:
+            raise EmbeddedError(f"cluster {self.name} is running already", fix="Call stop() first")
+        try:
+            self._launch(fetch_jars())
+        except BaseException:
+            self.stop()
+            raise
+
+    def _launch(self, jars: list[Path]) -> None:
         self._folder = Folder(f"heliograph-{self.name}-")
         folder = self._folder.path
         if self._security.uses_tls:
@@ -258,6 +267,8 @@ class Kafka:
                     future.result(timeout_seconds)
                 except KafkaException as error:
                     raise EmbeddedError(f"user {name} could not be created: {error}", user=name) from error
+        for broker in self.brokers:
+            broker.wait_users(tuple(self._security.users), timeout_seconds)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from heliograph.embedded.jars import RELEASE, _sha256, maven
+from heliograph.embedded.jars import RELEASE, maven, sha256_of
 
 KAFKA = ("kafka_2.13", "connect-mirror", "connect-runtime", "kafka-tools", "connect-mirror-client")
 BINDING = "org.apache.logging.log4j:log4j-slf4j-impl"  # without it the brokers log nothing; log4j-core comes with Kafka
@@ -29,7 +29,7 @@ def main() -> None:
             path = Path(one.artifact.resolve())
             coordinate = f"{one.groupId}:{one.artifactId}:{one.version}"
             print(coordinate, file=sys.stderr)
-            lines.append(f"{coordinate} {_sha256(path)} {path.stat().st_size}")
+            lines.append(f"{coordinate} {sha256_of(path)} {path.stat().st_size}")
     head = f"# Kafka {RELEASE} with MirrorMaker 2 and tools: coordinate, sha256, bytes. By heliograph.embedded.lock\n"
     target = Path(__file__).parent / f"kafka-{RELEASE}.lock"
     target.write_text(head + "\n".join(sorted(lines)) + "\n")

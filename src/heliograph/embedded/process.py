@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,7 +52,13 @@ class Watchdog:
         self._pipe, self._owner = writing, os.getpid()
 
     def tell(self, line: str) -> None:
-        os.write(self.pipe, f"{line}\n".encode())  # shorter than PIPE_BUF, so lines of several threads do not mix
+        try:
+            os.write(self.pipe, f"{line}\n".encode())  # shorter than PIPE_BUF, so lines of several threads do not mix
+        except BrokenPipeError as error:
+            if line.startswith("+"):  # what is gone already needs no watchdog
+                raise EmbeddedError(
+                    "the watchdog process of embedded clusters was killed", fix="Start this program again"
+                ) from error
 
 
 WATCHDOG = Watchdog()
@@ -111,6 +118,17 @@ class Process:
     def signal(self, number: int) -> None:
         if self.running:
             self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP, and wait until every thread of it stands still: on a busy machine that takes a moment."""
+        self.signal(signal.SIGSTOP)
+        while self._process.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WUNTRACED | os.WNOHANG)
+            if pid and os.WIFSTOPPED(status):
+                return
+            if pid:
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+            time.sleep(0.001)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

@@ -287,7 +287,10 @@ class Relay:
     # Commands
 
     def _command(self) -> None:
-        data = self._control.recv(65536)
+        try:
+            data = self._control.recv(65536)
+        except OSError:  # the other end died with our answer unread
+            data = b""
         if not data:
             self._running = False
             return
