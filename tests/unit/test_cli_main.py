@@ -182,6 +182,13 @@ def test_the_configuration_page_is_the_table() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text() == page()
 
 
+@pytest.mark.parametrize("ring", ["broker", "journey"])
+def test_the_testing_page_names_every_test_that_needs_brokers(ring: str) -> None:
+    page = (ROOT / "TESTING.md").read_text()
+    unsaid = [path.name for path in (ROOT / "tests" / ring).glob("test_*.py") if f"`{ring}/{path.name}`" not in page]
+    assert not unsaid, f"say in TESTING.md what these prove: {unsaid}"
+
+
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     main_module.say("X", "message")
