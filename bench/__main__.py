@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import psutil
+from confluent_kafka import KafkaException
 
 from bench import report, results, turns
 from bench.load import Loaded, load
@@ -23,6 +24,7 @@ from bench.show import Progress
 from heliograph.embedded.jars import RELEASE
 from heliograph.embedded.java import find_java
 from heliograph.embedded.process import Folder
+from heliograph.errors import HeliographError
 
 HOME = Path(__file__).parent
 TOPIC = "events"
@@ -112,6 +114,13 @@ def _turn(both: Rig, job: Job, loaded: Loaded | None, run: int, show: Progress) 
         if job.scenario.kind == "start":
             return turns.start(both, job, loaded, run, show.say)
         return turns.copy(both, job, loaded, run, show.say)
+    except (
+        HeliographError,
+        KafkaException,
+        OSError,
+        RuntimeError,
+    ) as error:  # the others have their turns all the same
+        return Row(job.peer, run, f"failed: {type(error).__name__}", note=str(error))
     finally:
         turns.clear(both, job)
         if loaded is None:  # a stream starts on an empty topic every time

@@ -22,6 +22,7 @@ from bench.watch import differences, verdict
 from heliograph.embedded.process import Process
 
 POLL_S = 0.05
+START_LIMIT_S = 150  # for the first record
 SETTLE_S = 1.0  # after the last record: a copier that doubles has the time to show it
 DRAIN_S = 20  # how long the last records of a stream may be under way
 WARM_S = 10  # of a stream before its latency counts
@@ -39,10 +40,13 @@ def copy(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
     total, partitions = loaded.records, len(loaded.ends)
     began = time.monotonic()
     progress: list[tuple[float, float]] = [(began, 0)]
+    deadline = began + START_LIMIT_S
     with launched(job) as process, Tree(process.pid) as tree:
-        while progress[-1][1] < total and time.monotonic() < began + job.scenario.limit_s and process.running:
+        while progress[-1][1] < total and time.monotonic() < deadline and process.running:
             time.sleep(POLL_S)
             progress.append((time.monotonic(), sum(rig.target.watch.ends(job.remote, partitions))))
+            if progress[-2][1] == 0 < progress[-1][1]:
+                deadline = time.monotonic() + job.scenario.limit_s
             say("copies", progress[-1][1] / total)
         finished = progress[-1][1] >= total
         if finished:
@@ -98,11 +102,11 @@ def stream(rig: Rig, job: Job, run: int, say: Say) -> Row:
     source, target = rig.source.watch, rig.target.watch
     began = time.monotonic()
     with launched(job) as process, Tree(process.pid) as tree:
-        if not target.await_topic(job.remote, scenario.partitions, scenario.limit_s - scenario.seconds):
+        if not target.await_topic(job.remote, scenario.partitions, START_LIMIT_S):
             return Row(job.peer, run, "did not start", note=_last_words(process))
         feed = Source(source, job.topic, scenario.partitions, scenario.rate_per_s, scenario.value_bytes)
         with Sink(target, job.remote, scenario.partitions) as sink, feed:
-            _await(lambda: bool(sink.arrivals), began + scenario.limit_s)
+            _await(lambda: bool(sink.arrivals), began + START_LIMIT_S)
             counts_from = time.monotonic() + min(WARM_S, scenario.seconds / 4)
             ends = counts_from + scenario.seconds
             while time.monotonic() < ends and process.running:
@@ -136,14 +140,14 @@ def start(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
     began = time.monotonic()
     first = None
     with launched(job) as process, Tree(process.pid) as tree:
-        while first is None and time.monotonic() < began + job.scenario.limit_s and process.running:
+        while first is None and time.monotonic() < began + START_LIMIT_S and process.running:
             time.sleep(POLL_S / 2)
             if sum(rig.target.watch.ends(job.remote, partitions)):
                 first = time.monotonic()
             say("starts", 0)
         if first is None:
             return Row(job.peer, run, "did not start", note=_last_words(process))
-        everything = began + job.scenario.limit_s
+        everything = first + job.scenario.limit_s
         finished = _await(lambda: rig.target.watch.ends(job.remote, partitions) == loaded.ends, everything)
     judged = verdict(loaded.ends, rig.target.watch.ends(job.remote, partitions), finished)
     figures = {"first_record_s": first - began, "cpu_s": value_at(tree.cpu, first), "peak_mb": tree.peak_mb}
