@@ -10,7 +10,7 @@ from heliograph.wire.connection import Connection
 from heliograph.wire.dial import Dialer
 from heliograph.wire.fetch import Fetched, FetchSession
 from heliograph.wire.link import Address, bootstrap_addresses
-from heliograph.wire.messages import build
+from heliograph.wire.messages import build, throttle_ms
 from heliograph.wire.metadata import Metadata, PartitionMeta, TopicMeta
 from heliograph.wire.produce import Produced, produce_request, produced
 from heliograph.wire.topics import ConfigEntry, NewTopic
@@ -36,4 +36,5 @@ __all__ = [
     "name_of",
     "produce_request",
     "produced",
+    "throttle_ms",
 ]

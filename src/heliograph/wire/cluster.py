@@ -81,16 +81,17 @@ class Client:
         controller: bool = False,
         timeout_s: float | None = None,
         at_most: int | None = None,
+        retry: bool = True,
         **fields: Any,
     ) -> Message:
         """One request to any broker, to this one, or to the controller; the response as kio has it. Error codes inside
-        it are the caller's to read."""
+        it are the caller's to read. Without `retry` a connection that fails is the end of it."""
 
         def ask(connection: Connection, deadline: float) -> Message:
             request = build(api, connection.version(api, at_most=at_most), **fields)
             return connection.call(request, timeout_s=deadline - time.monotonic())
 
-        return self._with(ask, broker=broker, controller=controller, timeout_s=timeout_s)
+        return self._with(ask, broker=broker, controller=controller, timeout_s=timeout_s, retry=retry)
 
     def call_controller(self, api: str, *, timeout_s: float, **fields: Any) -> Message:
         """As call(controller=True), and asks again while any result says NOT_CONTROLLER (clusters with ZooKeeper)."""
@@ -111,6 +112,7 @@ class Client:
         broker: int | None = None,
         controller: bool = False,
         timeout_s: float | None = None,
+        retry: bool = True,
     ) -> T:
         """Runs `ask` on a connection, again on another while connections fail and there is time."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
@@ -121,10 +123,12 @@ class Client:
                 try:
                     return ask(self._connection(broker, controller, deadline), deadline)
                 except WireError as error:
-                    if isinstance(error, BrokerError) or not error.retriable or not _sleep(pause, deadline):
-                        raise
                     if broker is not None or controller:
                         self._forget_addresses()
+                    if isinstance(error, BrokerError) or not error.retriable or not retry:
+                        raise
+                    if not _sleep(pause, deadline):
+                        raise
 
     def _connection(self, broker: int | None, controller: bool, deadline: float) -> Connection:
         if broker is None and not controller:
@@ -205,11 +209,9 @@ class Client:
         group: list[TopicPartition],
         deadline: float,
     ) -> Mapping[TopicPartition, T | BrokerError]:
-        """A broker that is gone is like a leader that moved: ask the cluster who leads now."""
-        # A share of the time: the leader may be down for good, and another elected.
-        timeout_s = max(min(deadline - time.monotonic(), 10.0), 0.01)
+        """A broker that is gone is like a leader that moved: do not insist, ask the cluster who leads now."""
         try:
-            return ask(broker, group, timeout_s)
+            return ask(broker, group, max(deadline - time.monotonic(), 0.01))
         except WireError as error:
             if isinstance(error, BrokerError) or not error.retriable:
                 raise
@@ -256,6 +258,7 @@ class Client:
                 "list_offsets",
                 broker=broker,
                 timeout_s=left_s,
+                retry=False,
                 replica_id=-1,
                 isolation_level=int(isolation == "read_committed"),
                 timeout=int(left_s * 1000),
@@ -277,7 +280,7 @@ class Client:
             broker: int, group: list[TopicPartition], left_s: float
         ) -> dict[TopicPartition, dict[int, ProducerState] | BrokerError]:
             named = [{"name": name, "partition_indexes": parts} for name, parts in _by_topic(group).items()]
-            answer = self.call("describe_producers", broker=broker, timeout_s=left_s, topics=named)
+            answer = self.call("describe_producers", broker=broker, timeout_s=left_s, retry=False, topics=named)
             return self._read(answer, _producers)
 
         return self._per_leader(tps, ask, timeout_s)
@@ -339,7 +342,7 @@ class Client:
                 request = produce_request(connection.version("produce"), parts, acks=acks, timeout_ms=timeout_ms)
                 return produced(connection.call(request, timeout_s=end - time.monotonic()))[0]
 
-            result = self._with(send, broker=broker, timeout_s=left_s)
+            result = self._with(send, broker=broker, timeout_s=left_s, retry=False)
             return {tp: self._error(result.error, tp, result.message) if result.error else result}
 
         return _value(self._per_leader([tp], ask, timeout_s)[tp])
@@ -371,7 +374,7 @@ class Client:
                 found = once.take(connection.call(once.request(), timeout_s=end - time.monotonic()))
                 return found[0] if found else None
 
-            found = self._with(send, broker=broker, timeout_s=left_s)
+            found = self._with(send, broker=broker, timeout_s=left_s, retry=False)
             if found is None:
                 return {tp: self._error(codes.UNKNOWN_TOPIC_ID, tp)}
             return {tp: self._error(found.error, tp) if found.error else found}

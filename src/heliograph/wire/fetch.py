@@ -23,7 +23,7 @@ from kio.static.constants import EntityType
 from heliograph.errors import VersionUnsupported
 from heliograph.types import TopicPartition
 from heliograph.wire import codes
-from heliograph.wire.messages import Message, build
+from heliograph.wire.messages import Message, build, throttle_ms
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -167,7 +167,6 @@ class FetchSession:
         request = build(
             "fetch",
             self.version,
-            replica_id=-1,
             max_wait=0,
             min_bytes=0,
             session_id=self._session_id,
@@ -200,7 +199,6 @@ class FetchSession:
         return build(
             "fetch",
             self.version,
-            replica_id=-1,
             max_wait=self.max_wait_ms,
             min_bytes=self.min_bytes,
             max_bytes=self.max_bytes,
@@ -246,7 +244,7 @@ class FetchSession:
     def take(self, response: Message) -> list[Fetched]:
         """What came. Empty after a session error: the next request starts over. Other errors are raised."""
         self._in_flight = False
-        self.throttle_ms = round(response.throttle_time.total_seconds() * 1000)
+        self.throttle_ms = throttle_ms(response)
         code = int(response.error_code)
         if code:
             if code == codes.FETCH_SESSION_ID_NOT_FOUND:

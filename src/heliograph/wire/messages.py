@@ -85,7 +85,7 @@ def _builder(entity: type, api: str) -> Callable[[Mapping[str, Any]], Message]:
             convert = converters.get(name)
             if convert is not None:
                 given[name] = None if value is None else convert(value)
-            elif name not in _names_of_any_version(api):
+            elif not _is_of_another_version(api, name):
                 raise TypeError(f"{api} has no field {name!r} in any version")
         return entity(**given)
 
@@ -112,12 +112,19 @@ def _converter(field_type: Any, api: str) -> tuple[bool, Callable[[Any], Any]]:
 
 
 @functools.cache
-def _names_of_any_version(api: str) -> frozenset[str]:
-    names: set[str] = set()
-    for version in known_versions(api):
-        for entity in vars(load_entity_module(api, version, EntityType.request)).values():
-            names.update(getattr(entity, "__dataclass_fields__", ()))
-    return frozenset(names)
+def _is_of_another_version(api: str, name: str) -> bool:
+    """Looks from the newest down and stops when found: each schema takes milliseconds to load."""
+    return any(
+        name in getattr(entity, "__dataclass_fields__", ())
+        for version in reversed(known_versions(api))
+        for entity in vars(load_entity_module(api, version, EntityType.request)).values()
+    )
+
+
+def throttle_ms(response: Message) -> int:
+    """How long the broker asks us to hold back (quotas, KIP-219). 0: not at all."""
+    throttled = getattr(response, "throttle_time", None)
+    return 0 if throttled is None else round(throttled.total_seconds() * 1000)
 
 
 class _Gather:

@@ -50,10 +50,8 @@ class Metadata:
 def request_fields(topics: Sequence[str] | None) -> dict[str, Any]:
     """The fields that ask for these topics (None: all). Asking never creates a topic."""
     return {
-        "topics": None if topics is None else [{"name": name, "topic_id": None} for name in topics],
+        "topics": None if topics is None else [{"name": name} for name in topics],
         "allow_auto_topic_creation": False,
-        "include_cluster_authorized_operations": False,
-        "include_topic_authorized_operations": False,
     }
 
 
