@@ -25,7 +25,7 @@ def _kernels() -> None:
     warm()  # else what is merged would depend on how long they take to load
 
 
-quick = settings(derandomize=True, deadline=None, database=None, max_examples=150)
+quick = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 
 ABORT, COMMIT = 0, 1
 

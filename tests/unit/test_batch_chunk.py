@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from crc32c import crc32c
 
 from heliograph.batch import Chunk, Limits, Record, RecordTooLarge, cache, decode, encode, patch, warm
-from heliograph.batch.header import LOG_APPEND_TIME
+from heliograph.batch.header import LOG_APPEND_TIME, checksum
 from heliograph.errors import CorruptBatch, UnknownCodec
 
 
@@ -167,12 +168,18 @@ def test_a_wrong_crc_is_reported_when_its_turn_comes() -> None:
     assert unchecked is not None
 
 
-def test_a_codec_of_the_future_is_named() -> None:
-    data = bytearray(batch(0, [b"a"]))
-    data[22] = 5
-    patch(data, 1, 0, 0)
-    with pytest.raises(UnknownCodec):
-        Chunk(bytes(data), wanted=0, limits=Limits()).take(merge=False)
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_codec_of_the_future_is_named_when_its_turn_comes(merge: bool) -> None:
+    strange = bytearray(batch(1, [b"a" * 100]))
+    strange[22] = 5
+    struct.pack_into(">I", strange, 17, checksum(strange))
+    chunk = Chunk(batch(0, [b"known"]) + bytes(strange), wanted=0, limits=Limits())
+    piece = chunk.take(merge=merge)
+    assert piece is not None
+    assert piece.runs == ((0, 1),)
+    with pytest.raises(UnknownCodec) as caught:
+        chunk.take(merge=merge)
+    assert caught.value.context["offset"] == 1
 
 
 def test_nothing_fetched() -> None:

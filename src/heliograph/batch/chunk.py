@@ -247,7 +247,8 @@ class Chunk:
         if stop == self._row + 1 and self._passes(row):
             return self._pass_on(row)
         target = self._limits.codec_of_target
-        return self._assemble(stop, int(shares.argmax()) if target is None else target)
+        known = shares[: codecs.ZSTD + 1]  # one that is not will be named when its turn comes
+        return self._assemble(stop, int(known.argmax()) if target is None else target)
 
     def _as_array(self) -> Any:
         if self._array is None:

@@ -155,19 +155,21 @@ def _by_kernel(view: memoryview, wanted: int, aborted: Aborted, read_committed: 
 
 def _is_abort(record: memoryview) -> bool:
     """Whether a control record is an ABORT marker: its key is version i16, type i16 (0 ABORT, 1 COMMIT)."""
-    at = 0
-    skipped = 0
-    while skipped < 4:  # length, (attributes,) timestamp delta, offset delta, key length
-        start = at
-        while at < len(record) and record[at] & 0x80:
+    at = size = 0
+    for skipped in (0, 1, 0, 0):  # length, then the attributes' byte and the timestamp delta, offset delta, key's size
+        raw = shift = 0
+        at += skipped
+        while True:
+            if at >= len(record) or shift > 63:
+                return False
+            byte = record[at]
             at += 1
-        if at >= len(record) or at - start > 9:
-            return False
-        at += 1
-        if skipped == 0:
-            at += 1  # attributes
-        skipped += 1
-    return at + 4 <= len(record) and record[at + 2] == 0 and record[at + 3] == 0
+            raw |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        size = -1 if raw & 1 else raw >> 1
+    return size >= 4 and at + 4 <= len(record) and record[at + 2] == 0 and record[at + 3] == 0
 
 
 def refuse(found: Found) -> CorruptBatch:
