@@ -28,6 +28,7 @@ from heliograph.flow.status import FlowStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
+from heliograph.mirror.positions import encode
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -54,6 +55,7 @@ class Coordinator:
         self._voices: dict[TaskKey, Voice] = {}
         self._plans: dict[int, list[Assignment]] = {}
         self._shares: list[list[TopicPartition]] = []
+        self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
         self._epoch = 0
         self._trouble = ""
         self._query_state, self._query_reason = "starting", ""
@@ -120,7 +122,12 @@ class Coordinator:
             return self._plans.get(epoch, [])
 
     def _assign(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
-        known = self._positions.catch_up()
+        with self._lock:
+            # Every task of the last epoch has told its positions: then there is nothing to read back.
+            told = {(a.epoch, a.task) for plan in self._plans.values() for a in plan}
+            all_told = bool(told) and told <= self._ended
+            self._ended = set()
+        known = self._positions.known if all_told else self._positions.catch_up()
         recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
         if recreated:
             log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
@@ -172,11 +179,29 @@ class Coordinator:
         with self._lock:
             self._voices[task] = voice
             late = self._stopping or task[0] < self._epoch
+            assigned = [lane.tp for a in self._plans.get(task[0], ()) if a.task == task[1] for lane in a.lanes]
+        if task[2] > 0:
+            self._tell_positions(assigned, voice)
         if late:
             voice.say("finish")
 
+    def _tell_positions(self, assigned: list[TopicPartition], voice: Voice) -> None:
+        """To a repeated attempt: where its partitions stand now."""
+        try:
+            known = self._positions.catch_up()
+        except HeliographError as error:
+            self._troubled("reading positions for a repeated task", error)
+            known = {}
+        lanes = [(*tp, encode(known[tp]).decode()) for tp in assigned if tp in known]
+        voice.say("positions", lanes=lanes)
+
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
+        if report["final"]:
+            for lane in report["lanes"]:
+                self._positions.learn(TopicPartition(lane["topic"], lane["partition"]), lane["next"], lane["sequence"])
+            with self._lock:
+                self._ended.add(task[:2])
 
     def left(self, task: TaskKey) -> None:
         with self._lock:

@@ -42,9 +42,9 @@ class Voice:
         self._connection = connection
         self._lock = threading.Lock()
 
-    def say(self, word: str) -> None:
+    def say(self, word: str, **more: Any) -> None:
         with self._lock, contextlib.suppress(OSError):
-            self._connection.send_bytes(msgspec.json.encode({"say": word}))
+            self._connection.send_bytes(msgspec.json.encode({"say": word, **more}))
 
 
 class Hub:

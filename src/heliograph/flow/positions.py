@@ -5,8 +5,10 @@ Owned by the coordinator. Tasks only append to the topic (`mirror.task`).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from heliograph.batch import Record, decode_all, encode
@@ -29,6 +31,7 @@ class PositionsLog:
         self.partitions = 0
         self.known: dict[TopicPartition, Position] = {}
         self._read_to: dict[int, int] = {}
+        self._lock = threading.RLock()  # the planner's thread, and those of tasks that start again
 
     def ensure(self, replication_factor: int) -> None:
         """Created as Connect's worker would: compacted, 25 partitions."""
@@ -45,6 +48,17 @@ class PositionsLog:
 
     def catch_up(self) -> Mapping[TopicPartition, Position]:
         """Read everything new and fold it in."""
+        with self._lock:
+            return self._catch_up()
+
+    def learn(self, tp: TopicPartition, next_offset: int, sequence: int) -> None:
+        """A task's own last word, which it has also written: saves reading it back."""
+        with self._lock:
+            known = self.known.get(tp)
+            if known is not None and known.claimed and next_offset >= known.next_offset:
+                self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence)
+
+    def _catch_up(self) -> Mapping[TopicPartition, Position]:
         tps = [TopicPartition(self.topic, p) for p in range(self.partitions)]
         ends = self._client.list_offsets(tps, at="latest")
         for tp in tps:

@@ -59,6 +59,16 @@ class Link:
             self._drop()
         return messages
 
+    def await_word(self, word: str, timeout_s: float = 10.0) -> dict[str, Any]:
+        """The coordinator's next message of this kind; empty if it does not come in time."""
+        deadline = time.monotonic() + timeout_s
+        while self._connection is not None and (left := deadline - time.monotonic()) > 0:
+            if self._connection.poll(left):
+                for message in self.heard():
+                    if message.get("say") == word:
+                        return message
+        return {}
+
     @property
     def gone(self) -> bool:
         return self._away_since is not None and time.monotonic() - self._away_since > GONE_AFTER_S

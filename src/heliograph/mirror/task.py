@@ -13,7 +13,7 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import structlog
@@ -22,7 +22,7 @@ from heliograph.batch import Record, encode
 from heliograph.errors import BrokerError, HeliographError, WireError
 from heliograph.mirror import positions
 from heliograph.mirror.append import Note, Target
-from heliograph.mirror.assignment import Assignment
+from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.ledger import already_there
@@ -47,9 +47,9 @@ class Task:
         self.assignment = assignment
         self._attempt = attempt
         self._selector = selectors.DefaultSelector()
-        self._lanes = [Lane.of(spec) for spec in assignment.lanes]
         self._finishing = False
         self._link = Link(assignment.coordinator, self._hello())
+        self._lanes = [Lane.of(spec) for spec in self._specs()]
         self._target = Target(
             assignment.target,
             self._lanes,
@@ -69,6 +69,16 @@ class Task:
         self._parked_until: dict[Lane, float] = {}
         self._reported: dict[Lane, tuple[Any, ...]] = {}
         self._notes_out = 0
+
+    def _specs(self) -> list[LaneSpec]:
+        """The lanes as assigned; for a repeated attempt with positions as they are now, since the plan's are as old as
+        the epoch and rule D would read all that again only to skip it."""
+        newer: dict[TopicPartition, Position] = {}
+        if self._attempt > 0:
+            for topic, partition, value in self._link.await_word("positions").get("lanes", ()):
+                if (position := positions.decode(value.encode())) is not None:
+                    newer[TopicPartition(topic, partition)] = position
+        return [replace(spec, position=newer.get(spec.tp, spec.position)) for spec in self.assignment.lanes]
 
     # ---------------------------------------------------------------- the loop
 
@@ -273,13 +283,14 @@ class Task:
         for lane in self._lanes:
             c = lane.counts
             figures = (lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries)
-            if self._reported.get(lane) != figures:
+            if final or self._reported.get(lane) != figures:
                 self._reported[lane] = figures
                 lanes.append(
                     {
                         "topic": lane.spec.tp.topic,
                         "partition": lane.spec.tp.partition,
                         "next": lane.acked.next_offset,
+                        "sequence": lane.acked.sequence,
                         "end": lane.high_watermark,
                         "state": lane.state.value,
                         "reason": lane.reason,
