@@ -20,10 +20,11 @@ from typing import Any
 
 import structlog
 
-from heliograph.errors import HeliographError, SameCluster, WireError
+from heliograph.errors import HeliographError, WireError
 from heliograph.flow.hub import TaskKey, Voice
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.reach import same_cluster
 from heliograph.flow.status import FlowStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
@@ -67,12 +68,7 @@ class Coordinator:
         """Reach both clusters and make ready. Raises what is wrong with them, before anything is written."""
         source_id, target_id = self._source.cluster_id(), self._target.cluster_id()
         if source_id == target_id:
-            a, b = self.flow.source.alias, self.flow.target.alias
-            raise SameCluster(
-                f"{self.flow.name}: {a} and {b} are one cluster (id {source_id})",
-                fix=f"point {a}.bootstrap.servers or {b}.bootstrap.servers elsewhere",
-                flow=self.flow.name,
-            )
+            raise same_cluster(self.flow, source_id)
         self._positions.ensure(self.flow.offset_storage_replication_factor)
         self._positions.catch_up()
         self._survey = self._topics.survey()

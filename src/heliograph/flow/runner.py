@@ -1,7 +1,8 @@
 """All flows of one process: coordinators, one Spark session, a supervised streaming query per flow.
 
-Spark's JVM takes seconds to start; the clusters are checked meanwhile. What is wrong with a cluster at the start is
-raised, so that a typing error ends the command; what goes wrong later is retried for ever, with its reason shown.
+What is wrong with a cluster at the start is raised before Spark's JVM is launched and before anything is written, so
+that a typing error ends the command at once; what goes wrong later is retried for ever, with its reason shown. PySpark
+is imported while the clusters are asked, and the flows are made ready while the JVM starts: the check costs no time.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import structlog
 
-from heliograph.errors import EngineError
+from heliograph.errors import EngineError, HeliographError
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
+from heliograph.flow.reach import check_clusters
 from heliograph.flow.status import FlowStatus
 from heliograph.types import Flow
 
@@ -54,8 +56,14 @@ class Runner:
         self._supervisors: list[threading.Thread] = []
 
     def start(self) -> None:
-        with ThreadPoolExecutor(len(self._coordinators) + 1, thread_name_prefix="start") as pool:
-            engine = pool.submit(self._start_engine)
+        with ThreadPoolExecutor(len(self._coordinators) + 2, thread_name_prefix="start") as pool:
+            engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
+            try:
+                check_clusters(self._flows)
+            except HeliographError:
+                self._hub.close()
+                raise
+            engine = pool.submit(self._start_engine, engine_class)
             opened = [pool.submit(coordinator.open) for coordinator in self._coordinators]
             problems = [f.exception() for f in opened if f.exception() is not None]
             if problems or engine.exception() is not None:
@@ -96,12 +104,10 @@ class Runner:
             coordinator.close()
         self._hub.close()
 
-    def _start_engine(self) -> Engine:
-        from heliograph.spark.engine import Engine  # the heavy import, beside the clusters' checks
-
+    def _start_engine(self, engine_class: Future[type[Engine]]) -> Engine:
         cores = os.cpu_count() or 1
         slots = sum(min(flow.tasks_max or cores, MOST_SLOTS) for flow in self._flows) + 1
-        return Engine(master=self._master, slots=slots, settings=self._settings, address=self._address)
+        return engine_class.result()(master=self._master, slots=slots, settings=self._settings, address=self._address)
 
     def _supervise(self, coordinator: Coordinator) -> None:
         """Start the flow's query, and start it again when it fails: with backoff, and saying why."""
@@ -123,3 +129,9 @@ class Runner:
             log.warning("query ended, starting it again", flow=coordinator.flow.name, why=reason, in_s=backoff)
             coordinator.query("restarting", f"the streaming query ended: {reason}; again in {backoff:.0f} s")
             self._stopping.wait(backoff)
+
+
+def _import_engine() -> type[Engine]:
+    from heliograph.spark.engine import Engine
+
+    return Engine
