@@ -6,22 +6,28 @@ compares key, value, headers, timestamp and order within the partition: nothing 
 
 from __future__ import annotations
 
+import hashlib
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from crc32c import crc32c
 
-from heliograph.batch import Header, headers
+from heliograph.batch import Header, encode, headers
+from heliograph.batch import Record as BatchRecord
 from heliograph.embedded import QUICK_JVM, Kafka
 from heliograph.embedded.broker import java_command
 from heliograph.embedded.jars import fetch_jars
+from heliograph.flow.positions import PositionsLog
+from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
-from heliograph.wire import Client
+from heliograph.wire import Client, Connection, produce_request, produced
 from tests.broker.engine import Engine, assert_same, mirror, one_flow
 from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
 
@@ -319,3 +325,171 @@ def test_an_empty_topic_and_topics_made_while_running(
         engine.wait_copied(topic_name, later)
     assert assert_same(source, backup, later, remote(later)) == {0: 100, 1: 100, 2: 100}
     assert assert_same(source, backup, topic_name, remote(topic_name)) == dict.fromkeys(range(4), 75)
+
+
+# -------------------- stops in awkward places
+
+
+def test_stops_and_crashes_inside_batches(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    """A source batch becomes some twenty on the target, and the copy ends between them: in order, so that the position
+    lies inside the batch, or by a crash, so that rule D has to skip part of it."""
+    create_topic(source.confluent(), topic_name)
+    create_topic(backup.confluent(), remote(topic_name), config={"max.message.bytes": "2000"})
+    settings = {"compression.type": "gzip", "linger.ms": 500, "batch.num.messages": 500}
+    produce(source.confluent(), topic_name, varied(6000), config=settings)
+    boundaries = {batch.base_offset for batch in batches_of(source, topic_name)}
+    stopped_at = []
+    crashes = 0
+    for turn in range(10):
+        how = {"finish_after": 301} if turn % 2 else {"crash_after": 307}
+        with Engine(flow, **how) as engine:
+            engine.wait_ended()
+        stopped_at.append(position_of(backup, flow, topic_name).next_offset)
+        crashes += engine.crashes
+    assert crashes == 5
+    assert any(offset not in boundaries for offset in stopped_at)
+    repeated = mirror(flow, topic_name).status().duplicates_refused
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 6000}
+    assert repeated == 0  # the last of the ten ended in order
+
+
+def position_of(kafka: Kafka, flow: Flow, topic: str) -> Position:
+    with Client(kafka.cluster()) as client:
+        positions = PositionsLog(client, flow.source)
+        positions.ensure(1)
+        return positions.catch_up()[TopicPartition(topic, 0)]
+
+
+def test_sequences_wrap_around(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    """After 2^31 records the next has sequence 0. A flow that stands shortly before goes over it, crash included."""
+    near = 2**31 - 1000
+    create_topic(source.confluent(), topic_name)
+    with Client(backup.cluster()) as client:
+        positions = PositionsLog(client, flow.source)
+        positions.ensure(1)
+        ((producer_id, epoch),) = client.init_producer_ids(1)
+        positions.write({TopicPartition(topic_name, 0): Position(0, producer_id, epoch, near)})
+    produce(source.confluent(), topic_name, varied(3000), config={"batch.num.messages": 70})
+    with Engine(flow, crash_after=900) as engine:  # five batches are on their way beyond these
+        engine.wait_ended()
+    assert engine.crashes == 1
+    assert position_of(backup, flow, topic_name).sequence <= near + 900  # so rule D counts across the wrap
+    with Engine(flow, finish_after=300) as engine:
+        engine.wait_ended()
+    assert engine.status().duplicates_refused > 0
+    mirror(flow, topic_name)
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 3000}
+    written = batches_of(backup, remote(topic_name))
+    assert {batch.producer_id for batch in written} == {producer_id}
+    assert any(batch.base_sequence + batch.last_offset_delta >= 2**31 for batch in written)
+    assert position_of(backup, flow, topic_name).sequence == 2000
+
+
+def test_offsets_far_above_two_to_the_31(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    """A log that has lived long: its segment is given higher offsets while its broker is down."""
+    create_topic(source.confluent(), topic_name)
+    produce(source.confluent(), topic_name, varied(2000), config={"batch.num.messages": 100})
+    lift(source, topic_name, 5 * 2**32 + 12_345)
+    wait_until(lambda: end_offsets(source.confluent(), topic_name)[0] > 2**34, what="the higher offsets")
+    with Engine(flow, finish_after=700) as engine:
+        engine.wait_ended()
+    produce(source.confluent(), topic_name, varied(500))
+    engine = mirror(flow, topic_name)
+    assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 2500}
+    assert position_of(backup, flow, topic_name).next_offset == 5 * 2**32 + 12_345 + 2500
+    assert engine.ledger[0][4] > 5 * 2**32
+
+
+def lift(kafka: Kafka, topic: str, by: int) -> None:
+    """Stop the broker, add `by` to every offset of the topic's only segment, start it again."""
+    (broker,) = kafka.brokers
+    assert broker.stop()
+    folder = broker.folder / "data" / f"{topic}-0"
+    (segment,) = folder.glob("*.log")
+    log = bytearray(segment.read_bytes())
+    at = 0
+    while at < len(log):
+        offset, length = struct.unpack_from(">qi", log, at)
+        struct.pack_into(">q", log, at, offset + by)  # outside the CRC
+        at += 12 + length
+    for file in folder.iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    (folder / f"{by:020}.log").write_bytes(log)
+    broker.start()
+
+
+# -------------------- a million batches
+
+
+def test_a_million_batches_of_one_record(source: Kafka, backup: Kafka, flow: Flow, topic_name: str) -> None:
+    create_topic(source.confluent(), topic_name, TINY_PARTITIONS)
+    load_tiny(source, topic_name)
+    mirror(flow, topic_name, timeout_seconds=200)
+    theirs, ours = digests(source, topic_name), digests(backup, remote(topic_name))
+    assert sum(count for count, _ in theirs.values()) == TINY_BATCHES
+    assert ours == theirs
+
+
+TINY_BATCHES, TINY_PARTITIONS = 1_000_000, 50
+
+
+def load_tiny(kafka: Kafka, topic: str) -> None:
+    """Batches of one record each, all different, made by hand: no producer would be so wasteful so quickly."""
+    now_ms = int(time.time() * 1000)
+    model = encode([BatchRecord(0, now_ms, b"key", b"%012d" % 0, (("h", b"1"),))])
+    digits = model.index(b"%012d" % 0)
+
+    def batch(number: int) -> bytes:
+        made = bytearray(model)
+        made[digits : digits + 12] = b"%012d" % number
+        struct.pack_into(">I", made, 17, crc32c(memoryview(made)[21:]))
+        return bytes(made)
+
+    with Client(kafka.cluster()) as client:
+        address = next(iter(client.metadata([topic]).brokers.values()))
+    connection = Connection.open(address, kafka.cluster())
+    version = connection.version("produce")
+    window = TINY_PARTITIONS * 20
+    for first in range(0, TINY_BATCHES, window):
+        requests = [
+            produce_request(version, [(topic, p, batch(n + p)) for p in range(TINY_PARTITIONS)], acks=1)
+            for n in range(first, first + window, TINY_PARTITIONS)
+        ]
+        for response in connection.call_many(requests, timeout_s=60):
+            assert not any(one.error for one in produced(response))
+    connection.close()
+
+
+def digests(kafka: Kafka, topic: str) -> dict[int, tuple[int, str]]:
+    """Count and digest of every partition's records in their order, without holding them."""
+    sums = {partition: hashlib.blake2b() for partition in range(TINY_PARTITIONS)}
+    counts = dict.fromkeys(sums, 0)
+    for message in stream(kafka, topic):
+        content = (message.key(), message.value(), message.headers(), message.timestamp()[1])
+        sums[message.partition()].update(repr(content).encode())
+        counts[message.partition()] += 1
+    return {partition: (counts[partition], one.hexdigest()) for partition, one in sums.items()}
+
+
+def stream(kafka: Kafka, topic: str) -> Iterator[Message]:
+    """Every committed record up to the ends as of now."""
+    consumer = Consumer(
+        {
+            **kafka.confluent(),
+            "group.id": "digest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([Partition(topic, one, 0) for one in range(TINY_PARTITIONS)])
+    left = TINY_PARTITIONS
+    while left:
+        for message in consumer.consume(20_000, timeout=1):
+            if message.error() is None:
+                yield message
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                left -= 1
+    consumer.close()

@@ -1,0 +1,273 @@
+"""What a user can get wrong, met as a user meets it: `heliograph run FILE` as a process.
+
+Before anything is written: exit code 2, one message on stderr that names the key or topic and the fix, and both
+clusters as they were. In a running flow: that topic or partition is parked with its reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from heliograph.embedded import Kafka
+from heliograph.types import Cluster
+from tests.broker.engine import Command, assert_same, topics_of, write_file
+from tests.kit import Record, create_topic, end_offsets, produce, wait_until
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Kafka]:
+    """Logins, TLS and ACLs; `admin` may do everything, `alice` what she is allowed."""
+    config = {"auto.create.topics.enable": "false"}
+    with Kafka("guarded", security=("SASL_SSL",), acls=True, config=config) as kafka:
+        yield kafka
+
+
+def a_file(folder: Path, *flows: tuple[Cluster, Cluster], topics: str = ".*", **more: str) -> Path:
+    """An mm2.properties of these flows."""
+    clusters = {cluster.alias: cluster for flow in flows for cluster in flow}
+    properties = {
+        "clusters": ",".join(clusters),
+        "topics": topics,
+        "replication.factor": "1",
+        "offset.storage.replication.factor": "1",
+        "refresh.topics.interval.seconds": "1",
+    }
+    for cluster in clusters.values():
+        properties |= {f"{cluster.alias}.{key}": value for key, value in cluster.properties.items()}
+    for source, target in flows:
+        properties[f"{source.alias}->{target.alias}.enabled"] = "true"
+    return write_file(folder / "mm2.properties", properties | {k.replace("_", "."): v for k, v in more.items()})
+
+
+def refused(file: Path, *untouched: Kafka) -> str:
+    """What a start says that must fail, and write nothing."""
+    before = [topics_of(kafka.confluent()) for kafka in untouched]
+    with Command(file) as command:
+        code = command.wait(100)
+    said = "".join(command.talk)
+    print(f"{command.seconds:.1f} s\n{said}")  # pytest -s shows the words: they are part of what is tested
+    assert code == 2, said
+    assert said.count("error [") == 1
+    assert said.startswith("error [")
+    assert "Traceback" not in said
+    assert [topics_of(kafka.confluent()) for kafka in untouched] == before
+    assert command.seconds < 30
+    return said
+
+
+def with_properties(cluster: Cluster, properties: Mapping[str, str]) -> Cluster:
+    return Cluster(cluster.alias, {**cluster.properties, **properties})
+
+
+# -------------------- before the start
+
+
+def test_a_cluster_that_cannot_be_reached(primary: Kafka, backup: Kafka, tmp_path: Path) -> None:
+    """Nothing is written to the other clusters either, not even by flows that could start."""
+    with socket.socket() as nobody:  # bound and not listening: refused for sure
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        lost = Cluster("lost", {"bootstrap.servers": address})
+        good = (primary.cluster(), backup.cluster())
+        said = refused(a_file(tmp_path, good, (primary.cluster(), lost)), primary, backup)
+    assert "UNREACHABLE" in said
+    assert "lost.bootstrap.servers" in said
+    assert address in said
+
+
+def test_a_wrong_password(primary: Kafka, backup: Kafka, guarded: Kafka, tmp_path: Path) -> None:
+    mistaken = guarded.cluster(user="alice", password="guess")
+    said = refused(a_file(tmp_path, (mistaken, backup.cluster())), guarded, backup)
+    assert "LOGIN_FAILED" in said
+    assert "guarded.sasl.jaas.config" in said
+    assert "'alice'" in said
+    assert "guess" not in said
+
+
+def test_a_certificate_that_is_not_trusted(backup: Kafka, guarded: Kafka, tmp_path: Path) -> None:
+    trusting = guarded.cluster()
+    strict = Cluster("guarded", {k: v for k, v in trusting.properties.items() if not k.startswith("ssl.truststore")})
+    said = refused(a_file(tmp_path, (strict, backup.cluster())), guarded, backup)
+    assert "UNTRUSTED" in said
+    assert "guarded.ssl.truststore.location" in said
+
+
+def test_two_aliases_of_one_cluster(primary: Kafka, tmp_path: Path) -> None:
+    said = refused(a_file(tmp_path, (primary.cluster("here"), primary.cluster("there"))), primary)
+    assert "SAME_CLUSTER" in said
+    assert "here.bootstrap.servers" in said
+    assert "there.bootstrap.servers" in said
+
+
+def test_a_flow_between_clusters_nobody_declared(primary: Kafka, backup: Kafka, tmp_path: Path) -> None:
+    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), **{"primary->bakcup.enabled": "true"})
+    said = refused(file, primary, backup)
+    assert "CONFIG" in said
+    assert "primary->bakcup.enabled" in said
+    assert "backup" in said.replace("bakcup", "")
+
+
+def test_a_malformed_file(primary: Kafka, backup: Kafka, tmp_path: Path) -> None:
+    """Every problem in the one message, each by its line."""
+    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), topics="orders(", tasks_max="many")
+    with file.open("a") as more:
+        more.write("backup.security.protocol = SASL_SLS\nname = \\u12x4\n")
+    said = refused(file, primary, backup)
+    for key in ("topics", "tasks.max", "backup.security.protocol"):
+        assert key in said
+    assert str(file) in said
+
+
+def test_no_file_and_a_file_that_is_no_text(tmp_path: Path) -> None:
+    assert "mm2.properties" in refused(tmp_path / "mm2.properties")
+    (tmp_path / "noise.properties").write_bytes(os.urandom(4096))
+    assert "noise.properties" in refused(tmp_path / "noise.properties")
+
+
+def test_no_permission_for_the_positions(primary: Kafka, guarded: Kafka, tmp_path: Path, topic_name: str) -> None:
+    """Without it nothing can be copied at all: the start says so."""
+    create_topic(primary.confluent(), topic_name)
+    file = a_file(tmp_path, (primary.cluster(), guarded.cluster(user="alice")), topics=topic_name)
+    said = refused(file, primary, guarded)
+    assert "AUTHORIZATION_FAILED" in said
+    assert "mm2-offsets.primary.internal" in said
+
+
+# -------------------- while running
+
+
+def allow(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperation, prefixed: bool = False) -> None:
+    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    bindings = [
+        AclBinding(kind, name, pattern, "User:alice", "*", operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
+    admin = AdminClient(kafka.confluent())
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+
+
+def parked(command: Command, flow: str) -> dict[tuple[str, int | None], str]:
+    return {
+        (one["topic"], one["partition"]): f"{one['reason']}. {one['fix']}"
+        for one in command.flow(flow).get("parked", [])
+    }
+
+
+def test_no_permission_on_a_source_topic(guarded: Kafka, backup: Kafka, tmp_path: Path, topic_name: str) -> None:
+    """It may be seen and not be read: parked, the other is copied; allowed later, it is copied too."""
+    good, bad = f"{topic_name}-good", f"{topic_name}-bad"
+    for name in (good, bad):
+        create_topic(guarded.confluent(), name)
+        produce(guarded.confluent(), name, [Record(b"k%d" % n, b"v%d" % n) for n in range(100)])
+    allow(guarded, ResourceType.TOPIC, good, AclOperation.READ)
+    allow(guarded, ResourceType.TOPIC, bad, AclOperation.DESCRIBE)
+    file = a_file(tmp_path, (guarded.cluster(user="alice"), backup.cluster()), topics=f"{topic_name}.*")
+    with Command(file) as command:
+        command.wait_for(lambda: (bad, 0) in parked(command, "guarded->backup"), what="parked")
+        reason = parked(command, "guarded->backup")[bad, 0]
+        assert "TOPIC_AUTHORIZATION_FAILED" in reason
+        assert "READ" in reason
+        command.wait_for(lambda: command.flow("guarded->backup")["records"] == 100, what="the other topic")
+        assert list(parked(command, "guarded->backup")) == [(bad, 0)]
+        allow(guarded, ResourceType.TOPIC, bad, AclOperation.READ)
+        command.wait_for(lambda: command.flow("guarded->backup")["records"] == 200, what="the topic, allowed")
+        command.wait_for(lambda: not parked(command, "guarded->backup"), what="nothing parked")
+        command.stop()
+    for name in (good, bad):
+        assert assert_same(guarded, backup, name, f"guarded.{name}") == {0: 100}
+
+
+def test_no_permission_on_a_target_topic(primary: Kafka, guarded: Kafka, tmp_path: Path, topic_name: str) -> None:
+    good, unwritable, uncreated = (f"{topic_name}-{word}" for word in ("good", "unwritable", "uncreated"))
+    for name in (good, unwritable, uncreated):
+        create_topic(primary.confluent(), name)
+        produce(primary.confluent(), name, [Record(b"k%d" % n, b"v%d" % n) for n in range(100)])
+    create_topic(guarded.confluent(), f"primary.{unwritable}")
+    everything = (AclOperation.CREATE, AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS)
+    allow(guarded, ResourceType.TOPIC, "mm2-offsets.primary.internal", *everything)
+    allow(guarded, ResourceType.TOPIC, f"primary.{good}", *everything)
+    allow(guarded, ResourceType.TOPIC, f"primary.{unwritable}", AclOperation.READ)
+    before = topics_of(guarded.confluent())
+    file = a_file(tmp_path, (primary.cluster(), guarded.cluster(user="alice")), topics=f"{topic_name}.*")
+    with Command(file) as command:
+        flow = "primary->guarded"
+        command.wait_for(lambda: len(parked(command, flow)) == 2, what="two parked")
+        command.wait_for(lambda: command.flow(flow)["records"] == 100, what="the third copied")
+        reasons = parked(command, flow)
+        command.stop()
+    assert set(reasons) == {(unwritable, 0), (uncreated, None)}
+    assert f"primary.{unwritable}" in reasons[unwritable, 0]
+    assert "WRITE" in reasons[unwritable, 0]
+    assert f"primary.{uncreated}" in reasons[uncreated, None]
+    assert "AUTHORIZATION_FAILED" in reasons[uncreated, None]
+    assert assert_same(primary, guarded, good, f"primary.{good}") == {0: 100}
+    assert topics_of(guarded.confluent()) - before == {"mm2-offsets.primary.internal", f"primary.{good}"}
+    assert end_offsets(guarded.confluent(), f"primary.{unwritable}") == {0: 0}
+
+
+def test_a_target_topic_with_fewer_partitions(primary: Kafka, backup: Kafka, tmp_path: Path, topic_name: str) -> None:
+    """Partitions without a place are parked, with what to do; done so, they are copied."""
+    create_topic(primary.confluent(), topic_name, 4)
+    create_topic(backup.confluent(), f"primary.{topic_name}", 2)
+    produce(primary.confluent(), topic_name, [Record(b"k%d" % n, b"v%d" % n, partition=n % 4) for n in range(400)])
+    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), topics=topic_name)
+    with Command(file) as command:
+        flow = "primary->backup"
+        command.wait_for(lambda: command.flow(flow).get("records") == 200, what="the partitions that can go on")
+        reasons = parked(command, flow)
+        assert set(reasons) == {(topic_name, 2), (topic_name, 3)}
+        for reason in reasons.values():
+            assert f"primary.{topic_name} has 2 partitions" in reason
+            assert f"kafka-topics --alter --topic primary.{topic_name} --partitions 4" in reason
+        assert len(end_offsets(backup.confluent(), f"primary.{topic_name}")) == 2
+        admin = AdminClient(backup.confluent())
+        admin.create_partitions([NewPartitions(f"primary.{topic_name}", 4)])[f"primary.{topic_name}"].result(30)
+        command.wait_for(lambda: command.flow(flow)["records"] == 400, what="the others, once there is room")
+        command.stop()
+    assert assert_same(primary, backup, topic_name, f"primary.{topic_name}") == dict.fromkeys(range(4), 100)
+
+
+# -------------------- ending
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order_within_five_seconds(
+    primary: Kafka, backup: Kafka, tmp_path: Path, topic_name: str, number: int
+) -> None:
+    create_topic(primary.confluent(), topic_name)
+    produce(primary.confluent(), topic_name, [Record(b"k%d" % n, b"v%d" % n) for n in range(1000)])
+    with Command(a_file(tmp_path, (primary.cluster(), backup.cluster()), topics=topic_name)) as command:
+        flow = "primary->backup"
+        command.wait_for(lambda: command.flow(flow).get("records") == 1000, what="the copy")
+        status = command.flow(flow)
+        code, seconds = command.stop(number)
+    assert (status["state"], status["partitions"], status["lag_records"]) == ("running", 1, 0)
+    assert all(set(line) == {"time", "flows"} for line in command.lines)
+    assert code == 0
+    assert seconds < 5
+    assert command.lines[-1]["flows"][0]["state"] == "stopped"
+    assert assert_same(primary, backup, topic_name, f"primary.{topic_name}") == {0: 1000}
+
+
+def test_a_signal_while_it_starts(primary: Kafka, backup: Kafka, tmp_path: Path) -> None:
+    with Command(a_file(tmp_path, (primary.cluster(), backup.cluster()), topics="none-such")) as command:
+        wait_until(lambda: command.lines, what="its first word")
+        code, seconds = command.stop()
+    assert code == 0
+    assert seconds < 5
