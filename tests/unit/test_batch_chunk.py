@@ -143,6 +143,30 @@ def test_a_record_too_large_can_be_stepped_over(codec: int, merge: bool) -> None
     assert chunk.take(merge=merge) is None
 
 
+@pytest.mark.parametrize("codec", [0, 3])
+def test_a_record_too_large_is_named_by_its_own_offset_among_holes(codec: int) -> None:
+    data = encode(
+        [Record(3, 1, None, b"s"), Record(90, 1, None, os.urandom(5000)), Record(99, 1, None, b"s")], codec=codec
+    )
+    chunk = Chunk(data, wanted=4, limits=Limits(max_batch_bytes=2000))
+    with pytest.raises(RecordTooLarge) as caught:
+        chunk.take(merge=False)
+    assert caught.value.context["offset"] == 90
+    assert chunk.skip(1) == 1
+    piece = chunk.take(merge=False)
+    assert piece is not None
+    assert piece.runs == ((99, 1),)
+
+
+def test_a_bad_batch_that_straddles_stays_bad() -> None:
+    data = bytearray(encode([Record(0, 1, None, b"a"), Record(5, 1, None, b"b")]))
+    data[-2] ^= 1
+    chunk = Chunk(bytes(data), wanted=3, limits=Limits())
+    for act in (lambda: chunk.take(merge=False), lambda: chunk.skip(1), lambda: chunk.take(merge=True)):
+        with pytest.raises(CorruptBatch, match="CRC"):
+            act()
+
+
 def test_a_record_that_only_packed_fits() -> None:
     data = batch(0, [bytes(20 << 20), b"next"], codec=4, attributes=LOG_APPEND_TIME)
     chunk = Chunk(data, wanted=0, limits=Limits(max_batch_bytes=100_000))

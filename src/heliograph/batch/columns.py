@@ -42,7 +42,8 @@ T_EXPECTED = 5  # the source offset that would continue the last run
 T_DROP = 6  # records at the front of the current row not to copy
 T_ROW = 7
 T_NEED = 8  # bytes of the record that did not fit
-MERGE_STATE = 9
+T_STUCK = 9  # and its source offset
+MERGE_STATE = 10
 
 # CRCs of batches up to this size are checked in the kernel (about 8 GB/s with the processor's instruction, 1-2 without,
 # and no call), larger ones by the crc32c package (16-26 GB/s, and 2 µs to get there): the same cost at about this size.

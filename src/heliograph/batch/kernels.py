@@ -55,6 +55,7 @@ from heliograph.batch.columns import (
     T_RECORDS,
     T_ROW,
     T_RUNS,
+    T_STUCK,
 )
 
 cache.prepare()
@@ -379,6 +380,7 @@ def _append(b, at, end, row, out, limit, state, runs):
         fresh = n == 0 or offset != state[T_EXPECTED]
         if o + need > limit or (fresh and state[T_RUNS] >= len(runs)):
             state[T_NEED] = need
+            state[T_STUCK] = offset
             code = FULL
             break
         o = _put_varint(out, o, new_size)

@@ -82,6 +82,11 @@ class Copy:
         return int(self._state[c.T_NEED])
 
     @property
+    def stuck_at(self) -> int:
+        """Its source offset."""
+        return int(self._state[c.T_STUCK])
+
+    @property
     def next_offset(self) -> int:
         return int(self._state[c.T_EXPECTED])
 
