@@ -6,7 +6,9 @@ Invariants:
   a. `acked` is true of the target: every record before `acked.next_offset` is there, `acked.sequence` of them.
   b. In-flight batches are consecutive: each begins where the one before ended, the last ends at `next_sequence`.
   c. At most IN_FLIGHT of them (rule F); after a failure none is added until all outstanding answers are in and the
-     failed ones have been sent again, byte for byte, in order.
+     failed ones have been sent again, byte for byte, in order. Only one until the first acknowledgement after rule D:
+     a broker that holds nothing of a producer id takes any sequence, so a second batch could be stored without the
+     first, which would then be taken for stored too.
   d. What is fetched joins on: a chunk is taken only if it was asked for at `fetch_offset` (the caller checks).
   e. A lane that loses track (rule F) forgets all it holds and starts again from `acked` through rule D.
 """
@@ -91,6 +93,7 @@ class Lane:
     fetch_offset: int = 0
     skip: int = 0  # records still to be skipped (rule D)
     next_sequence: int = 0  # of the next record that is neither skipped nor in flight
+    proven: bool = False  # the target has acknowledged something since rule D, so it checks our sequences (invariant c)
     high_watermark: int = -1
     log_start: int = -1
     queued_bytes: int = 0
@@ -125,6 +128,7 @@ class Lane:
         """The target's answer to rule D: so many records from `acked` on are there."""
         self.state = State.FLOWING
         self.skip = already_there
+        self.proven = False
         self.fetch_offset = self.acked.next_offset
         self.next_sequence = self.acked.sequence
 
@@ -181,7 +185,7 @@ class Lane:
     def sendable(self, now: float) -> bool:
         if self.state is not State.FLOWING or self.draining or now < self.not_before:
             return False
-        return self.has_failed or (bool(self.chunks) and len(self.in_flight) < IN_FLIGHT)
+        return self.has_failed or (bool(self.chunks) and len(self.in_flight) < (IN_FLIGHT if self.proven else 1))
 
     @property
     def idle(self) -> bool:
@@ -230,6 +234,7 @@ class Lane:
 
     def acknowledged(self, sent: Sent, base_offset: int) -> None:
         sent.outstanding, sent.base_offset = False, base_offset
+        self.proven = True
         self.failures = 0
         self._answered()
         while self.in_flight and (first := self.in_flight[0]).base_offset is not None:
