@@ -15,17 +15,15 @@ from __future__ import annotations
 import functools
 import uuid
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from kio.index import load_entity_module
 from kio.static.constants import EntityType
 
 from heliograph.errors import VersionUnsupported
-from heliograph.types import TopicPartition
+from heliograph.types import Isolation, TopicPartition
 from heliograph.wire import codes
 from heliograph.wire.messages import Message, build, throttle_ms
-
-Isolation = Literal["read_committed", "read_uncommitted"]
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _LAST_EPOCH = 0x7FFFFFFF

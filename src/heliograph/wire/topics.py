@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from heliograph.errors import BrokerError
 from heliograph.wire import codes
-from heliograph.wire.messages import Message
+from heliograph.wire.calls import Calls
 
 _TOPIC_RESOURCE = 2
 # Kafka's names for where a config value comes from (ConfigSource).
@@ -49,15 +49,6 @@ class ConfigEntry:
     def is_default(self) -> bool:
         """Not set on the topic itself."""
         return self.source != "DYNAMIC_TOPIC_CONFIG"
-
-
-class Calls(Protocol):
-    @property
-    def alias(self) -> str: ...
-
-    def call_controller(self, api: str, *, timeout_s: float, **fields: Any) -> Message: ...
-
-    def call(self, api: str, *, timeout_s: float = ..., **fields: Any) -> Message: ...
 
 
 def create(
