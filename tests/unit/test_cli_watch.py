@@ -72,8 +72,9 @@ def test_a_signal_ends_following(number: int) -> None:
         timer.start()
         watch.follow(runner, stop, view)  # type: ignore[arg-type]
         assert stop.asked
-        assert watch.end(runner)
-    assert runner.stopped_in_s == watch.STOP_S
+        assert watch.end(runner, stop)
+    assert runner.stopped_in_s is not None
+    assert 0 < runner.stopped_in_s <= watch.STOP_S
     assert view.shown
     assert signal.getsignal(number) == before
 
@@ -86,8 +87,8 @@ def test_following_ends_after_its_seconds_or_with_the_runner() -> None:
 
 
 def test_a_failed_flow_is_not_sound() -> None:
-    assert not watch.end(FakeRunner(state="failed"))
-    assert watch.end(FakeRunner(state="restarting"))
+    assert not watch.end(FakeRunner(state="failed"), watch.Stop())
+    assert watch.end(FakeRunner(state="restarting"), watch.Stop())
 
 
 STUBBORN = """
@@ -108,7 +109,7 @@ STUBBORN = """
         watch.start(runner, stop)
         print("started", flush=True)
         stop.wait(60)
-        watch.end(runner)
+        watch.end(runner, stop)
 """
 
 

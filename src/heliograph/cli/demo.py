@@ -65,7 +65,7 @@ def command(seconds: float | None, rate: int, partitions: int, report_seconds: f
         events = Events(streams, rate)
         with _step("Spark and both flows"):
             started = watch.start(runner, stop)
-        stack.callback(watch.end, runner)
+        stack.callback(watch.end, runner, stop)
         if not started:
             return 0
         demo = Demo(runner, streams, events, clusters, stop, FirstRecord(begun))

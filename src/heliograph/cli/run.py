@@ -70,10 +70,10 @@ def command(
         runner = make_runner(config.flows, master, spark_settings, epoch_seconds)
         with show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
-                watch.end(runner, view)
+                watch.end(runner, stop, view)
                 return 0
             watch.follow(runner, stop, view, seconds=seconds)
-            sound = watch.end(runner, view)
+            sound = watch.end(runner, stop, view)
     return 0 if sound else 1
 
 

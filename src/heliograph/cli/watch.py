@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,12 +31,20 @@ class Stop:
 
     def __init__(self) -> None:
         self._asked = threading.Event()
+        self._asked_at_s = 0.0
 
     @property
     def asked(self) -> bool:
         return self._asked.is_set()
 
+    @property
+    def left_s(self) -> float:
+        """What is left of the time to end in order."""
+        gone_s = time.monotonic() - self._asked_at_s if self.asked else 0.0
+        return max(STOP_S - gone_s, 0.2)
+
     def ask(self) -> None:
+        self._asked_at_s = time.monotonic()
         self._asked.set()
 
     def wait(self, seconds: float) -> bool:
@@ -77,12 +84,12 @@ def start(runner: Runner, stop: Stop, waiting: Callable[[], None] = lambda: None
         thread.join(REFRESH_S)
         waiting()
     if thread.is_alive():
-        thread.join(STOP_S / 2)
+        thread.join(stop.left_s)
         if thread.is_alive():
             leave(0)
-    if failures:
+    if failures and not stop.asked:  # who stops a start does not care why it failed
         raise failures[0]
-    return not stop.asked
+    return not stop.asked and not failures
 
 
 def follow(
@@ -104,12 +111,13 @@ def follow(
     view.update(runner.status())
 
 
-def end(runner: Runner, view: View | None = None) -> bool:
+def end(runner: Runner, stop: Stop, view: View | None = None) -> bool:
     """Ends it in order if that can be done in time. Whether every flow was sound."""
     statuses = runner.status()
-    thread = threading.Thread(target=runner.stop, args=(STOP_S,), name="stop", daemon=True)
+    left_s = stop.left_s
+    thread = threading.Thread(target=runner.stop, args=(left_s,), name="stop", daemon=True)
     thread.start()
-    thread.join(STOP_S + 0.3)
+    thread.join(left_s + 0.3)
     sound = not any(status.state == "failed" for status in statuses)
     if thread.is_alive():
         leave(0 if sound else 1)
@@ -119,7 +127,5 @@ def end(runner: Runner, view: View | None = None) -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """Out, without waiting for threads that do not end."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    """Out, without waiting for threads that do not end, nor for a reader of stdout that does not read."""
     os._exit(code)
