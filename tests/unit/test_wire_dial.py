@@ -41,8 +41,7 @@ def test_a_failure_wakes_the_loop_and_the_next_dial_waits(nobody: Address) -> No
         while dialer.is_dialling(nobody, "west"):
             time.sleep(0.001)
         dialer.ready()
-    assert pauses[0] < 0.05
-    assert pauses[3] >= 0.05
+    assert pauses[3] >= 0.14  # 50, 100, 200 ms less the jitter; the first went at once
     dialer.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.wire.jaas import parse
@@ -16,6 +16,7 @@ def quoted(value: str, quote: str) -> str:
     return quote + value.replace("\\", "\\\\").replace(quote, "\\" + quote) + quote
 
 
+@settings(deadline=None)
 @given(
     options=st.dictionaries(words, st.text(), max_size=6),
     quote=st.sampled_from("\"'"),
@@ -28,6 +29,7 @@ def test_whatever_is_quoted_comes_back(options: dict[str, str], quote: str, gap:
     assert module.options == options
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_read_or_refused_with_a_reason_that_does_not_quote_it(text: str) -> None:
     try:
