@@ -1,0 +1,238 @@
+"""Exactly once under faults: real processes killed, real brokers restarted, real connections cut, in mid-copy.
+
+Every test feeds a topic of its own at an even rate, does its harm while the copy is under way, ends the feed, and then
+compares the target with the source record by record: nothing lost, nothing twice, order kept. The process under test is
+`heliograph run`; it reaches the clusters through links that can be cut, the feed and the comparison do not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka.admin import AdminClient
+
+from heliograph.embedded import Cuts, Kafka, Links, running
+from tests.broker.processes import START_SECONDS, Feed, Run, assert_copied, wait_until_gone, write_properties
+from tests.kit import create_topic, wait_until
+
+pytestmark = pytest.mark.timeout(420)
+
+PARTITIONS = 4
+PER_SECOND = 8_000
+DIRECT = "SASL_PLAINTEXT"  # the listener of the feed and the comparison, which no link stands before
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Two clusters; the flow comes in through links, the test itself directly."""
+
+    source: Kafka
+    target: Kafka
+    source_links: Links
+    target_links: Links
+
+    def topic(self, name: str) -> str:
+        return create_topic(self.source.confluent(security=DIRECT), name, PARTITIONS)
+
+    def feed(self, topic: str, per_second: int = PER_SECOND, codec: str = "lz4") -> Feed:
+        return Feed(self.source.confluent(security=DIRECT), topic, PARTITIONS, per_second, codec=codec)
+
+    def assert_copied(self, topic: str, expected: int) -> None:
+        source, target = self.source.confluent(security=DIRECT), self.target.confluent(security=DIRECT)
+        assert_copied(source, target, topic, f"west.{topic}", expected=expected)
+
+
+def behind(links: Links) -> Callable[[int, str, int], str]:
+    """Links before PLAINTEXT, none before the listener the tests use."""
+
+    def advertise(broker: int, listener: str, port: int) -> str:
+        return f"127.0.0.1:{port}" if listener == DIRECT else links.advertise(broker, listener, port)
+
+    return advertise
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with ExitStack() as stack:
+        links = [stack.enter_context(Links()) for _ in range(2)]
+        clusters = [
+            Kafka(name, security=("PLAINTEXT", DIRECT), advertised=behind(before))
+            for name, before in zip(("west", "east"), links, strict=True)
+        ]
+        stack.enter_context(running(*clusters))
+        yield Stage(*clusters, *links)
+
+
+@pytest.fixture(scope="class")
+def run(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    for name in ("workers", "target-stop", "target-kill", "source-stop", "source-kill", "frozen", "cuts"):
+        stage.topic(f"one-{name}")
+    folder = tmp_path_factory.mktemp("one")
+    properties = write_properties(folder / "mm2.properties", stage.source, stage.target, "one-.*", tasks_max=PARTITIONS)
+    with Run(properties, folder / "run") as run:
+        run.wait_for("tasks", PARTITIONS)
+        yield run
+        assert run.stop() == 0, run.words()
+
+
+class TestOneProcess:
+    """Faults around one `heliograph run` that must live through all of them."""
+
+    def test_a_worker_killed_in_mid_copy(self, stage: Stage, run: Run) -> None:
+        chance = random.Random(1)
+        feed = stage.feed("one-workers")
+        for _ in range(5):
+            run.wait_copied(5_000)
+            victims = run.workers()
+            assert victims, "no worker to kill"
+            victims = chance.sample(victims, min(2, len(victims)))
+            for victim in victims:
+                victim.kill()
+            wait_until_gone(victims)
+        stage.assert_copied("one-workers", feed.stop())
+        run.require_running()
+
+    @pytest.mark.parametrize("how", ["stop", "kill"])
+    @pytest.mark.parametrize("side", ["target", "source"])
+    def test_a_broker_restarted(self, stage: Stage, run: Run, side: str, how: str) -> None:
+        topic = f"one-{side}-{how}"
+        broker = getattr(stage, side).brokers[0]
+        feed = stage.feed(topic)
+        for _ in range(2):
+            run.wait_copied(10_000)
+            getattr(broker, how)()
+            assert not broker.running
+            broker.start()
+        run.wait_copied(10_000)
+        stage.assert_copied(topic, feed.stop())
+        run.require_running()
+
+    def test_a_frozen_target(self, stage: Stage, run: Run) -> None:
+        feed = stage.feed("one-frozen")
+        run.wait_copied(10_000)
+        broker = stage.target.brokers[0]
+        broker.pause()
+        feed.wait_sent(4 * PER_SECOND)  # four seconds and more without an answer
+        assert psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED
+        broker.resume()
+        run.wait_copied(10_000)
+        stage.assert_copied("one-frozen", feed.stop())
+        run.require_running()
+
+    def test_connections_cut_at_200_seeded_points(self, stage: Stage, run: Run) -> None:
+        links = (stage.source_links[1], stage.target_links[1])
+        feed = stage.feed("one-cuts", 5_000, codec="none")
+        run.wait_copied(5_000)
+        for seed, link in enumerate(links):
+            link.cut_after(Cuts(seed=2026 + seed, low_bytes=1, high_bytes=60_000, limit=100))
+        wait_until(lambda: [link.counts().cuts for link in links] == [100, 100], what="200 cuts", timeout_seconds=150)
+        run.wait_copied(5_000)
+        stage.assert_copied("one-cuts", feed.stop())
+        run.require_running()
+
+
+def test_the_process_killed_ten_times_in_one_copy(stage: Stage, tmp_path: Path) -> None:
+    topic = stage.topic("ten-kills")
+    properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
+    feed = stage.feed(topic, 2_000)
+    chance = random.Random(10)
+    for attempt in range(10):
+        with Run(properties, tmp_path / f"run-{attempt}") as run:
+            # Every other time early, within what it copies of the backlog first; otherwise when it has told of some.
+            wait_until(run.workers, what="workers", timeout_seconds=START_SECONDS)
+            if attempt % 2:
+                run.wait_copied(chance.randrange(1, 4_000))
+            else:
+                feed.wait_sent(chance.randrange(0, 3_000))
+            run.require_running()
+            family = run.kill()
+        assert len(family) > 2, "the JVM and the workers' parent should have been below the process"
+        wait_until_gone(family, timeout_seconds=10)
+    with Run(properties, tmp_path / "run-last") as run:
+        run.wait_for("records", 1)
+        expected = feed.stop()
+        stage.assert_copied(topic, expected)
+        assert run.stop() == 0, run.words()
+    stage.assert_copied(topic, expected)
+
+
+def test_two_processes_on_one_flow(stage: Stage, tmp_path: Path) -> None:
+    topic = stage.topic("two-at-once")
+    properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
+    feed = stage.feed(topic)
+    with Run(properties, tmp_path / "run-a") as first, Run(properties, tmp_path / "run-b") as second:
+        for run in (first, second):
+            run.wait_for("tasks", 2)
+        feed.wait_sent(20 * PER_SECOND)
+        assert first.status()["tasks"] == second.status()["tasks"] == 2
+        expected = feed.stop()
+        stage.assert_copied(topic, expected)
+        assert (first.stop(), second.stop()) == (0, 0)
+        assert first.status()["records"] + second.status()["records"] >= expected
+    stage.assert_copied(topic, expected)
+
+
+def test_leaders_moved_in_clusters_of_three(tmp_path: Path) -> None:
+    safe = {"min.insync.replicas": "2"}
+    with running(Kafka("west", brokers=3, config=safe), Kafka("east", brokers=3, config=safe)) as (source, target):
+        topic = create_topic(source.confluent(), "led", PARTITIONS, replication_factor=3)
+        properties = write_properties(
+            tmp_path / "mm2.properties", source, target, topic, tasks_max=2, replication_factor=3
+        )
+        feed = Feed(source.confluent(), topic, PARTITIONS, PER_SECOND)
+        with Run(properties, tmp_path / "run") as run:
+            run.wait_for("records", 5_000)
+            for number, how in ((0, "kill"), (1, "stop"), (2, "kill")):
+                moves = [Leaders(source, topic), Leaders(target, f"west.{topic}")]
+                for cluster in (source, target):
+                    getattr(cluster.brokers[number], how)()
+                for move in moves:
+                    move.wait_away_from(number + 1)
+                run.wait_copied(5_000)
+                for cluster in (source, target):
+                    cluster.brokers[number].launch()
+                for cluster in (source, target):
+                    cluster.brokers[number].wait_ready(members=3)
+                for move in moves:
+                    move.back()
+                run.wait_copied(5_000)
+            assert_copied(source.confluent(), target.confluent(), topic, f"west.{topic}", expected=feed.stop())
+            assert run.stop() == 0, run.words()
+
+
+class Leaders:
+    """Who leads the partitions of a topic, and the preferred election that brings leaders back."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._admin = AdminClient({**kafka.confluent(), "log_level": 0})
+        self._topic = topic
+        self._preferred = {one.id: one.replicas[0] for one in self._partitions()}
+
+    def _partitions(self) -> list:  # type: ignore[type-arg]
+        return list(self._admin.list_topics(self._topic, timeout=20).topics[self._topic].partitions.values())
+
+    def wait_away_from(self, broker: int) -> None:
+        wait_until(
+            lambda: all(one.leader not in (-1, broker) for one in self._partitions()),
+            what=f"{self._topic} led without broker {broker}",
+            timeout_seconds=60,
+        )
+
+    def back(self) -> None:
+        """Once all replicas are in sync: every partition led by its preferred broker again."""
+        wait_until(
+            lambda: all(len(one.isrs) == 3 for one in self._partitions()), what="all in sync", timeout_seconds=60
+        )
+        self._admin.elect_leaders(ElectionType.PREFERRED, None).result(30)
+        wait_until(
+            lambda: {one.id: one.leader for one in self._partitions()} == self._preferred,
+            what="preferred leaders",
+            timeout_seconds=60,
+        )
