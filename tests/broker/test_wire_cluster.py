@@ -23,6 +23,7 @@ from heliograph.wire import (
     bootstrap_addresses,
     produce_request,
     produced,
+    versions,
 )
 from tests.kit import Record, create_topic, produce, read_all, wait_until
 
@@ -141,6 +142,36 @@ def test_producer_ids_and_what_the_leader_holds_of_them(client: Client, primary:
     assert (state.epoch, state.last_sequence) == (0, 2)
     assert found[one] == {}
     assert isinstance(found[absent], BrokerError)
+
+
+def test_the_calls_as_an_old_broker_would_take_them(
+    primary: Kafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No 2.8 broker is at hand, but this one still takes the versions that 2.8 has: topics by name, older shapes."""
+    highest = {0: 9, 1: 12, 2: 6, 3: 11, 22: 4}
+    real = versions.ranges_of
+
+    def as_2_8(answer: object) -> dict[int, tuple[int, int]]:
+        return {key: (low, min(high, highest.get(key, high))) for key, (low, high) in real(answer).items()}
+
+    monkeypatch.setattr(versions, "ranges_of", as_2_8)
+    tp = TopicPartition(topic_name, 0)
+    with Client(primary.cluster("old")) as client:
+        assert client.create_topics([NewTopic(topic_name, 1, 1)]) == {topic_name: None}
+        wait_until(lambda: client.metadata([topic_name]).topics[topic_name].error == 0)
+        batch = a_batch(client, primary, topic_name)
+        assert client.produce(tp, batch).base_offset == 1
+        assert client.list_offsets([tp], at="latest") == {tp: 2}
+        assert client.describe_producers([tp]) == {tp: {}}
+        assert len(client.init_producer_ids(3)) == 3
+        connection = opened(primary)
+        assert (connection.version("produce"), connection.version("fetch"), connection.version("metadata")) == (
+            9,
+            12,
+            11,
+        )
+        connection.close()
+        assert client.delete_topics([topic_name]) == {topic_name: None}
 
 
 # -- fetch sessions --------------------------------------------------------------------------------------------------
