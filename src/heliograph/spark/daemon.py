@@ -2,19 +2,24 @@
 
 Workers are forked from it, so a task starts (and starts again, after a kill) without importing anything, and a dozen
 workers share one copy of the code. Nothing here may start a thread or open a socket: those do not survive a fork.
+
+Spark starts such a parent for every kind of worker it needs, also for those that only look at the data source's class
+once; they stay bare.
 """
 
 import sys
 
-import structlog
 from pyspark import daemon
 
-import heliograph.mirror.task
-import heliograph.spark.source  # noqa: F401
-from heliograph.batch import warm
-
 if __name__ == "__main__":
-    # Standard output belongs to Spark's protocol.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    warm()
+    if sys.argv[1:] == ["pyspark.worker"]:
+        import structlog
+
+        import heliograph.mirror.task
+        import heliograph.spark.source  # noqa: F401
+        from heliograph.batch import warm
+
+        # Standard output belongs to Spark's protocol.
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+        warm()
     daemon.manager()
