@@ -75,8 +75,8 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(
             "many",
-            "1,000 partitions, one record a second each",
-            "rate", 0, 230, partitions=1000, rate_per_s=1000, seconds=60, peers=REPLICATORS,
+            "1,000 partitions, one record in two seconds each",
+            "rate", 0, 230, partitions=1000, rate_per_s=500, seconds=60, peers=REPLICATORS,
         ),
         Scenario(
             "latency",

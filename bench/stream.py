@@ -32,12 +32,18 @@ def stamp_of(value: bytes) -> int:
 
 
 class Source:
-    """A thread that produces `rate_per_s` records, round robin over the partitions, until stopped."""
+    """A thread that produces records, round robin over the partitions, until stopped.
+
+    It trickles until `full()` is called, so that a copier which takes long to start does not start with a backlog.
+    """
+
+    TRICKLE_PER_S = 5
 
     def __init__(self, watch: Watch, topic: str, partitions: int, rate_per_s: int, value_bytes: int) -> None:
         self.sent = 0
         self.failed: list[str] = []
-        self._topic, self._partitions, self._rate_per_s = topic, partitions, rate_per_s
+        self._topic, self._partitions = topic, partitions
+        self._full_rate_per_s, self._rate_per_s = rate_per_s, self.TRICKLE_PER_S
         self._values = stamped(random.Random(20), value_bytes)
         self._producer = Producer({**watch.settings, "linger.ms": 0, "enable.idempotence": True})
         self._stop = threading.Event()
@@ -50,6 +56,10 @@ class Source:
     def __exit__(self, *_: object) -> None:
         self.finish()
 
+    def full(self) -> None:
+        """From now on the rate that was asked for."""
+        self._rate_per_s = self._full_rate_per_s
+
     def finish(self) -> None:
         """Ends the stream; returns when all of it is on the source."""
         self._stop.set()
@@ -57,8 +67,9 @@ class Source:
         self._producer.flush(20)
 
     def _run(self) -> None:
-        began = time.monotonic()
-        while not self._stop.wait(max(0.0, began + self.sent / self._rate_per_s - time.monotonic())):
+        due = time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            due += 1 / self._rate_per_s
             self._producer.produce(
                 self._topic,
                 next(self._values),

@@ -20,7 +20,7 @@ from heliograph.types import Cluster
 from heliograph.wire.connection import Connection
 from heliograph.wire.messages import build
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60  # a thousand partitions take a broker a while
 SPOTS = 6  # places in each partition where the copy is compared
 RUN = 25  # records compared at each place
 
