@@ -20,8 +20,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/uv || { echo "installing uv"; grep -A200 '^uv==' requirements.lock | awk 'NR>1 && /^[a-z]/ {exit} {print}' > $(VENV)/uv.lock \
 		&& $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.lock; }
 	@echo "installing the locked packages into $(VENV)"
-	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
+	@$(BIN)/uv pip sync --compile-bytecode --python $(BIN)/python requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 demo: $(STAMP) ## two embedded clusters mirroring each other (make demo ARGS='--seconds 20')

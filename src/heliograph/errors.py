@@ -13,7 +13,8 @@
     │   └── BrokerError        (↻)  an error code in an answer; retriable or not as the code is
     ├── BatchError                  bytes that are not a record batch
     │   ├── CorruptBatch            CRC or structure
-    │   └── UnknownCodec
+    │   ├── UnknownCodec
+    │   └── RecordTooLarge          one record that the target takes in no batch
     ├── FlowError                   a flow that cannot run as asked
     │   ├── SameCluster             two aliases, one cluster id
     │   └── Parked                  one partition or topic that cannot go on; carries the reason and the fix
@@ -131,6 +132,12 @@ class CorruptBatch(BatchError):
 
 class UnknownCodec(BatchError):
     condition = "UNKNOWN_CODEC"
+
+
+class RecordTooLarge(BatchError):
+    """One record that the target takes in no batch."""
+
+    condition = "RECORD_TOO_LARGE"
 
 
 class FlowError(HeliographError):

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.batch import Chunk, Limits, Piece, Record, RecordTooLarge, decode, encode, patch, scan, warm
+from heliograph.batch import Chunk, Limits, Piece, Record, decode, encode, patch, scan, warm
 from heliograph.batch import columns as c
 from heliograph.batch.header import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, checksum
-from heliograph.errors import BatchError, CorruptBatch, UnknownCodec
+from heliograph.errors import BatchError, CorruptBatch, RecordTooLarge, UnknownCodec
 from tests.property.test_batch_rules import broker_would_accept
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from crc32c import crc32c
 
-from heliograph.batch import Chunk, Limits, Record, RecordTooLarge, cache, decode, encode, patch, warm
+from heliograph.batch import Chunk, Limits, Record, cache, decode, encode, patch, warm
 from heliograph.batch.header import LOG_APPEND_TIME, checksum
-from heliograph.errors import CorruptBatch, UnknownCodec
+from heliograph.errors import CorruptBatch, RecordTooLarge, UnknownCodec
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,7 +5,7 @@ Importing this package is cheap: numba and the kernels come when they are first 
 
 from __future__ import annotations
 
-from heliograph.batch.chunk import Chunk, Limits, RecordTooLarge
+from heliograph.batch.chunk import Chunk, Limits
 from heliograph.batch.header import SIZE as HEADER_BYTES
 from heliograph.batch.header import Header, headers, patch, verify_crc
 from heliograph.batch.loading import warm
@@ -19,7 +19,6 @@ __all__ = [
     "Limits",
     "Piece",
     "Record",
-    "RecordTooLarge",
     "decode",
     "decode_all",
     "encode",

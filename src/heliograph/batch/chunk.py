@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from crc32c import crc32c
 
@@ -28,19 +28,13 @@ from heliograph.batch import header, legacy
 from heliograph.batch.loading import ready
 from heliograph.batch.piece import Copy, Piece
 from heliograph.batch.scan import Row, find, refuse
-from heliograph.errors import BatchError, CorruptBatch
+from heliograph.errors import BatchError, CorruptBatch, RecordTooLarge
 
 # Five batches of this size in flight over 100 ms make 50 MB/s, and it fits the default max.message.bytes (1048588).
 # Larger ones bring nothing and cost every consumer memory.
 MERGED_BYTES = 1_000_000
 # Unpacked, a merged batch may be so large. Small compressed batches of very regular data would else grow without end.
 UNPACKED_BYTES = 8 << 20
-
-
-class RecordTooLarge(BatchError):
-    """One record that the target takes in no batch."""
-
-    condition: ClassVar[str] = "RECORD_TOO_LARGE"
 
 
 @dataclass(frozen=True, slots=True)

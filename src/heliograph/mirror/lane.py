@@ -211,6 +211,7 @@ class Lane:
                 self.next_sequence = advance(sent.sequence, piece.records)
                 self.in_flight.append(sent)
                 return sent
+        self._settle_idle()
         return None
 
     # ---------------------------------------------------------------- answers
