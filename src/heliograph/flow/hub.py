@@ -48,10 +48,10 @@ class Voice:
 
 
 class Hub:
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._stations: dict[str, Station] = {}
         self._key = secrets.token_bytes(32)
-        self._listener = Listener((host, 0), backlog=64)
+        self._listener = Listener((host, port), backlog=64)
         address: Any = self._listener.address
         self.coordinates = Coordinates(host, address[1], self._key)
         self._open = True

@@ -32,6 +32,7 @@ EPOCH_SECONDS = 60.0
 RESTART_FIRST_S, RESTART_MOST_S = 1.0, 60.0
 HEALTHY_S = 120.0  # a query that ran this long starts its backoff from the beginning when it fails
 MOST_SLOTS = 64
+PORT_SETTING = "spark.heliograph.port"  # of the coordinator, for executors behind a firewall; any free one by default
 
 
 class Runner:
@@ -47,7 +48,7 @@ class Runner:
         self._master = master
         self._settings = dict(spark_settings or {})
         self._address = self._settings.get("spark.driver.host", "127.0.0.1")
-        self._hub = Hub(self._address)
+        self._hub = Hub(self._address, int(self._settings.get(PORT_SETTING, "0")))
         self._coordinators = [Coordinator(f, self._hub.coordinates, epoch_seconds=epoch_seconds) for f in self._flows]
         for coordinator in self._coordinators:
             self._hub.add(coordinator.flow.name, coordinator)

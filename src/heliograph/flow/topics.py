@@ -6,6 +6,7 @@ alter topics that exist: a remote topic that cannot take a partition has that pa
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -23,6 +24,7 @@ log = structlog.get_logger()
 TOPIC_ALREADY_EXISTS = 36
 TOPIC_AUTHORIZATION_FAILED = 29
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # a pattern that is no pattern but a name
 APPEAR_S = 15.0  # a created topic is in every broker's metadata well before this
 
 
@@ -52,7 +54,7 @@ class Topics:
 
     def survey(self) -> Survey:
         """What can be copied now. Creates remote topics that are missing."""
-        wanted = self._wanted()
+        wanted, hidden = self._wanted()
         remote_of = {name: policy.remote_topic(self.flow.source.alias, name) for name in wanted}
         there = self.target.metadata(sorted(remote_of.values())).topics if remote_of else {}
         missing = [name for name in wanted if self._absent(there.get(remote_of[name]))]
@@ -61,7 +63,7 @@ class Topics:
             there = self._await([remote_of[name] for name in wanted if remote_of[name] not in refused])
         self._learn_limits([r for r in remote_of.values() if r in there and r not in refused])
         routes: list[Route] = []
-        parked: list[ParkedPartition] = []
+        parked = [_hidden(name) for name in hidden]
         for name, topic in sorted(wanted.items()):
             remote = remote_of[name]
             if remote in refused:
@@ -69,15 +71,20 @@ class Topics:
                 parked.append(ParkedPartition(name, None, f"{remote} cannot be created: {error.message}", error.fix))
                 continue
             self._route(topic, remote, there.get(remote), routes, parked)
-        return Survey(tuple(routes), tuple(parked), len(wanted))
+        return Survey(tuple(routes), tuple(parked), len(wanted) + len(hidden))
 
-    def _wanted(self) -> dict[str, TopicMeta]:
+    def _wanted(self) -> tuple[dict[str, TopicMeta], list[str]]:
+        """Topics to copy, and those the file names outright that the source will not show us."""
         topics = self.source.metadata(None).topics
-        return {
+        named = [name for name in self.flow.topics if TOPIC_NAME.fullmatch(name) and name not in topics]
+        asked = self.source.metadata(named).topics if named else {}
+        hidden = [name for name, topic in asked.items() if topic.error == TOPIC_AUTHORIZATION_FAILED]
+        wanted = {
             name: topic
             for name, topic in topics.items()
             if not topic.internal and topic.partitions and policy.should_replicate(self.flow, name)
         }
+        return wanted, hidden
 
     @staticmethod
     def _absent(topic: TopicMeta | None) -> bool:
@@ -153,3 +160,9 @@ class Topics:
                         f"add partitions: kafka-topics --alter --topic {remote} --partitions {len(topic.partitions)}",
                     )
                 )
+
+
+def _hidden(name: str) -> ParkedPartition:
+    return ParkedPartition(
+        name, None, f"not allowed to see the source topic {name}", f"allow this principal DESCRIBE and READ on {name}"
+    )

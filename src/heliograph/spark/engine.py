@@ -27,6 +27,7 @@ from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
 from heliograph.spark.source import NAME, FlowSource
 
+FOLDER = "heliograph-spark-"
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
 
 LOCAL_SETTINGS = {
@@ -54,7 +55,8 @@ SETTINGS = {
 
 class Engine:
     def __init__(self, *, master: str | None, slots: int, settings: Mapping[str, str], address: str) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
+        _sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
         self._queries: list[StreamingQuery] = []
         local = master is None or master.startswith("local")
         chosen = {
@@ -143,6 +145,14 @@ class Engine:
         if process is not None and process.poll() is None:
             process.kill()
             process.wait(5)
+
+
+def _sweep() -> None:
+    """Folders of processes that were killed before they could remove them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        pid = folder.name.removeprefix(FOLDER).split("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def first_line(error: BaseException) -> str:
