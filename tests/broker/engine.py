@@ -47,6 +47,10 @@ class WatchedTask(Task):
         super().__init__(assignment, attempt=attempt)
         self._engine = engine
 
+    def _write_positions(self) -> None:
+        if self._engine.crash_after is None:  # otherwise it is a crash before the first position
+            super()._write_positions()
+
     def _turn(self, now: float, until: float) -> None:
         super()._turn(now, until)
         acknowledged = sum(lane.counts.records for lane in self._lanes)
@@ -101,17 +105,17 @@ class Engine:
         if self._failure is not None:
             raise self._failure
 
-    def wait_ended(self, timeout_seconds: float = 60) -> None:
+    def wait_ended(self, timeout_seconds: float = 120) -> None:
         """Until the tasks have ended by themselves (`crash_after`, `finish_after`)."""
         wait_until(lambda: not self._thread.is_alive(), what="the tasks' end", timeout_seconds=timeout_seconds)
         self.stop()
 
-    def wait_copied(self, *topics: str, timeout_seconds: float = 60) -> None:
+    def wait_copied(self, *topics: str, timeout_seconds: float = 120) -> None:
         """Until all that is committed in these source topics now has been appended and acknowledged."""
         ends = stable_ends(self.flow.source, topics)
         self.wait(lambda: self._reached(ends), what=f"{ends} copied", timeout_seconds=timeout_seconds)
 
-    def wait(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = 60) -> None:
+    def wait(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = 120) -> None:
         def holds() -> object:
             if self._failure is not None:
                 raise self._failure
@@ -173,7 +177,7 @@ def one_flow(source: Cluster, target: Cluster, *topics: str, **more: Any) -> Flo
     return Flow(source, target, topics, **{**defaults, **more})
 
 
-def mirror(flow: Flow, *topics: str, timeout_seconds: float = 60, **options: Any) -> Engine:
+def mirror(flow: Flow, *topics: str, timeout_seconds: float = 120, **options: Any) -> Engine:
     """Copy what is in these topics, and stop. The engine, for a look at its counters."""
     with Engine(flow, **options) as engine:
         engine.wait_copied(*topics, timeout_seconds=timeout_seconds)
@@ -259,7 +263,7 @@ class Command:
         flows = self.lines[-1]["flows"] if self.lines else []
         return next((flow for flow in flows if flow["name"] == name), {})
 
-    def wait_for(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = 60) -> None:
+    def wait_for(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = 120) -> None:
         try:
             wait_until(condition, what=what, timeout_seconds=timeout_seconds)
         except TimeoutError as error:
@@ -271,7 +275,7 @@ class Command:
         self.process.send_signal(number)
         return self.wait(timeout_seconds), time.monotonic() - began
 
-    def wait(self, timeout_seconds: float = 60) -> int:
+    def wait(self, timeout_seconds: float = 120) -> int:
         code = self.process.wait(timeout_seconds)
         self.seconds = self.seconds or time.monotonic() - self._began
         for reader in self._readers:
