@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -44,6 +46,7 @@ def main(scenarios: tuple[str, ...], peers: str, runs: int, scale: float, save: 
         chosen = [scenario.scaled(scale) for scenario in select(scenarios)]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that every `finally` runs, as it does for Ctrl-C
     show = Progress()
     measured = []
     for far in dict.fromkeys(s.far for s in chosen):

@@ -61,8 +61,8 @@ SCENARIOS: dict[str, Scenario] = {
     for s in (
         Scenario("lz4", "8 M JSON records of ~230 B, lz4, 4 partitions", "copy", 8_000_000, 230, codec="lz4"),
         Scenario("plain", "8 M JSON records of ~230 B, uncompressed, 4 partitions", "copy", 8_000_000, 230),
-        Scenario("large", "values of 10 KB, uncompressed, 4 partitions", "copy", 300_000, 10_000, limit_s=120),
-        Scenario("tiny", "one record of ~230 B a batch, 4 partitions", "copy", 500_000, 230, batch_bytes=1),
+        Scenario("large", "values of 10 KB, uncompressed, 4 partitions", "copy", 200_000, 10_000, limit_s=120),
+        Scenario("tiny", "one record of ~230 B a batch, 4 partitions", "copy", 400_000, 230, batch_bytes=1),
         Scenario(
             "far-source",
             f"{ROUND_TRIP_MS} ms round trip to the source, 16 KiB batches, 4 partitions",
@@ -76,7 +76,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(
             "many",
             "1,000 partitions, one record in two seconds each",
-            "rate", 0, 230, partitions=1000, rate_per_s=500, seconds=60, peers=REPLICATORS,
+            "rate", 0, 230, partitions=1000, rate_per_s=500, seconds=60, peers=(TUNED, HELIOGRAPH),
         ),
         Scenario(
             "latency",

@@ -6,6 +6,7 @@ Nothing a peer says about itself is used: progress is the target's end offsets, 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,4 +176,5 @@ def _await(condition: Callable[[], bool], deadline: float) -> bool:
 
 def _last_words(process: Process) -> str:
     lines = [line.strip() for line in process.last_lines(5).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    # Results are committed: no folders of this machine in them.
+    return re.sub(r"(?:/[\w.+-]+)+/", "…/", lines[-1])[:300] if lines else "it said nothing"
