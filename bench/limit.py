@@ -27,7 +27,7 @@ from heliograph.types import Cluster
 MEMORY_BYTES = 256 << 20  # of batches the appending loop holds; it goes round when the topic has more
 LONGEST_S = 240
 STEP_S = 0.0005  # a loop that is ahead looks again after this
-CONNECTIONS = 2  # of the appending loop: measured, one is slower and four are no faster
+CONNECTIONS = 2  # of the appending loop: a broker works on one request of a connection at a time
 
 
 Counter: TypeAlias = "Synchronized[int]"
