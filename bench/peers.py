@@ -7,11 +7,14 @@ measured elsewhere, from outside.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from bench.scenarios import MM2, TUNED, Scenario
 from heliograph.embedded.mirrormaker import MirrorMaker
@@ -116,4 +119,15 @@ def launched(job: Job) -> Iterator[Process]:
     try:
         yield process
     finally:
+        started = _descendants(process.pid)
         process.stop(STOP_SECONDS)
+        for left in started:  # of a copier that had to be killed, its JVM and workers may be left
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.kill()  # psutil checks that the pid is still the same process
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
