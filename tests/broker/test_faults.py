@@ -22,7 +22,7 @@ from heliograph.embedded import Cuts, Kafka, Links, running
 from tests.broker.processes import START_SECONDS, Feed, Run, assert_copied, wait_until_gone, write_properties
 from tests.kit import create_topic, wait_until
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 4
 PER_SECOND = 8_000
@@ -138,6 +138,7 @@ class TestOneProcess:
         run.require_running()
 
 
+@pytest.mark.timeout(1200)  # eleven starts of Spark
 def test_the_process_killed_ten_times_in_one_copy(stage: Stage, tmp_path: Path) -> None:
     topic = stage.topic("ten-kills")
     properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)

@@ -13,13 +13,13 @@ import pytest
 from tests.broker.processes import COMMAND
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(450)
 def test_the_demo_ends_by_itself_and_has_compared_every_record(tmp_path: Path) -> None:
     demo = subprocess.run(
         [str(COMMAND), "demo", "--seconds", "10", "--rate", "800"],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
