@@ -194,31 +194,38 @@ def test_no_permission_on_a_source_topic(guarded: Kafka, backup: Kafka, tmp_path
 
 
 def test_no_permission_on_a_target_topic(primary: Kafka, guarded: Kafka, tmp_path: Path, topic_name: str) -> None:
-    good, unwritable, uncreated = (f"{topic_name}-{word}" for word in ("good", "unwritable", "uncreated"))
-    for name in (good, unwritable, uncreated):
+    words = ("good", "unwritable", "unreadable", "uncreated")
+    good, unwritable, unreadable, uncreated = names = [f"{topic_name}-{word}" for word in words]
+    for name in names:
         create_topic(primary.confluent(), name)
         produce(primary.confluent(), name, [Record(b"k%d" % n, b"v%d" % n) for n in range(100)])
     create_topic(guarded.confluent(), f"primary.{unwritable}")
+    create_topic(guarded.confluent(), f"primary.{unreadable}")
     everything = (AclOperation.CREATE, AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS)
     allow(guarded, ResourceType.TOPIC, "mm2-offsets.primary.internal", *everything)
     allow(guarded, ResourceType.TOPIC, f"primary.{good}", *everything)
     allow(guarded, ResourceType.TOPIC, f"primary.{unwritable}", AclOperation.READ)
+    allow(guarded, ResourceType.TOPIC, f"primary.{unreadable}", AclOperation.WRITE)
     before = topics_of(guarded.confluent())
     file = a_file(tmp_path, (primary.cluster(), guarded.cluster(user="alice")), topics=f"{topic_name}.*")
     with Command(file) as command:
         flow = "primary->guarded"
-        command.wait_for(lambda: len(parked(command, flow)) == 2, what="two parked")
-        command.wait_for(lambda: command.flow(flow)["records"] == 100, what="the third copied")
+        command.wait_for(lambda: len(parked(command, flow)) == 3, what="three parked")
+        command.wait_for(lambda: command.flow(flow)["records"] == 100, what="the fourth copied")
         reasons = parked(command, flow)
         command.stop()
-    assert set(reasons) == {(unwritable, 0), (uncreated, None)}
-    assert f"primary.{unwritable}" in reasons[unwritable, 0]
-    assert "WRITE" in reasons[unwritable, 0]
-    assert f"primary.{uncreated}" in reasons[uncreated, None]
-    assert "AUTHORIZATION_FAILED" in reasons[uncreated, None]
+    assert set(reasons) == {(unwritable, 0), (unreadable, 0), (uncreated, None)}
+    for topic, partition, permission in (
+        (unwritable, 0, "WRITE"),
+        (unreadable, 0, "READ on"),
+        (uncreated, None, "CREATE"),
+    ):
+        assert f"primary.{topic}" in reasons[topic, partition]
+        assert permission in reasons[topic, partition]
     assert assert_same(primary, guarded, good, f"primary.{good}") == {0: 100}
     assert topics_of(guarded.confluent()) - before == {"mm2-offsets.primary.internal", f"primary.{good}"}
-    assert end_offsets(guarded.confluent(), f"primary.{unwritable}") == {0: 0}
+    for name in (unwritable, unreadable):
+        assert end_offsets(guarded.confluent(), f"primary.{name}") == {0: 0}
 
 
 def test_a_target_topic_with_fewer_partitions(primary: Kafka, backup: Kafka, tmp_path: Path, topic_name: str) -> None:
@@ -257,6 +264,7 @@ def test_a_signal_ends_it_in_order_within_five_seconds(
         command.wait_for(lambda: command.flow(flow).get("records") == 1000, what="the copy")
         status = command.flow(flow)
         code, seconds = command.stop(number)
+    print(f"ended in {seconds:.1f} s")
     assert (status["state"], status["partitions"], status["lag_records"]) == ("running", 1, 0)
     assert all(set(line) == {"time", "flows"} for line in command.lines)
     assert code == 0

@@ -138,7 +138,8 @@ class Topics:
         if not has:
             code = there.error if there else 3
             why = "not authorised" if code == TOPIC_AUTHORIZATION_FAILED else f"not to be seen yet (error {code})"
-            fix = f"allow this principal DESCRIBE and WRITE on {remote}" if code == TOPIC_AUTHORIZATION_FAILED else ""
+            allow = f"allow this principal CREATE, DESCRIBE, READ and WRITE on {remote}"
+            fix = allow if code == TOPIC_AUTHORIZATION_FAILED else ""
             parked.append(ParkedPartition(topic.name, None, f"remote topic {remote} is {why}", fix))
             return
         for partition in sorted(topic.partitions):

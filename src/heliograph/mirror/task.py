@@ -208,7 +208,10 @@ class Task:
                 log.info("asking the target again", partition=str(lane.spec.remote), why=str(answer))
                 self._parked_until[lane] = time.monotonic() + 0.5
             else:
-                lane.park(f"the target cannot be asked about {lane.spec.remote}: {answer.message}", answer.fix)
+                fix = answer.fix
+                if isinstance(answer, BrokerError) and answer.name == "TOPIC_AUTHORIZATION_FAILED":
+                    fix = f"allow this principal READ on {lane.spec.remote.topic} too: DescribeProducers needs it"
+                lane.park(f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
                 self._park(lane)
             return
         there = already_there(acked, answer)
