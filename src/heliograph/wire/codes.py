@@ -85,8 +85,8 @@ _FIXES: Mapping[int, str] = {
     INVALID_TOPIC: "Topic names have at most 249 letters, digits, '.', '_' and '-'; internal topics cannot be written",
     NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than min.insync.replicas: bring brokers back or lower the setting",
     NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Fewer replicas are in sync than min.insync.replicas: bring brokers back",
-    TOPIC_AUTHORIZATION_FAILED: "Give this principal READ and DESCRIBE (source) or READ, WRITE, CREATE and DESCRIBE (target) "
-    "on the topic, e.g. with kafka-acls --add",
+    TOPIC_AUTHORIZATION_FAILED: "Give this principal READ and DESCRIBE (source) or READ, WRITE, CREATE and DESCRIBE "
+    "(target) on the topic, e.g. with kafka-acls --add",
     GROUP_AUTHORIZATION_FAILED: "Give this principal READ and DESCRIBE on the consumer group",
     CLUSTER_AUTHORIZATION_FAILED: "Give this principal the cluster permission (CREATE to make topics, "
     "IDEMPOTENT_WRITE to append before Kafka 2.8), e.g. with kafka-acls --add --cluster",
