@@ -172,7 +172,8 @@ class Feed:
     def __init__(self, client: Client, topic: str, partitions: int, per_second: int, *, codec: str = "lz4") -> None:
         self.topic = topic
         self.sent = 0
-        self._partitions, self._per_second = partitions, per_second
+        self.per_second = per_second  # may be changed while it runs
+        self._partitions = partitions
         self._failures: list[KafkaError] = []
         self._producer = Producer(
             {
@@ -204,10 +205,11 @@ class Feed:
         return self.sent
 
     def _produce(self) -> None:
-        began = time.monotonic()
+        due, at = 0.0, time.monotonic()
         while not self._stopping.wait(0.01):
-            due = int((time.monotonic() - began) * self._per_second)
-            while self.sent < due:
+            now = time.monotonic()
+            due, at = due + (now - at) * self.per_second, now
+            while self.sent < int(due):
                 self._send(self.sent)
                 self.sent += 1
             self._producer.poll(0)

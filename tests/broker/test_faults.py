@@ -19,7 +19,7 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Cuts, Kafka, Links, running
-from tests.broker.processes import START_SECONDS, Feed, Run, assert_copied, wait_until_gone, write_properties
+from tests.broker.processes import Feed, Run, assert_copied, wait_until_gone, write_properties
 from tests.kit import create_topic, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -146,12 +146,12 @@ def test_the_process_killed_ten_times_in_one_copy(stage: Stage, tmp_path: Path) 
     chance = random.Random(10)
     for attempt in range(10):
         with Run(properties, tmp_path / f"run-{attempt}") as run:
-            # Every other time early, within what it copies of the backlog first; otherwise when it has told of some.
-            wait_until(run.workers, what="workers", timeout_seconds=START_SECONDS)
+            # Every other time early: while it asks where the target stands and copies the backlog of its absence.
+            run.wait_for("tasks", 1)
             if attempt % 2:
                 run.wait_copied(chance.randrange(1, 4_000))
             else:
-                feed.wait_sent(chance.randrange(0, 3_000))
+                feed.wait_sent(chance.randrange(0, 2_000))
             run.require_running()
             family = run.kill()
         assert len(family) > 2, "the JVM and the workers' parent should have been below the process"
@@ -167,11 +167,12 @@ def test_the_process_killed_ten_times_in_one_copy(stage: Stage, tmp_path: Path) 
 def test_two_processes_on_one_flow(stage: Stage, tmp_path: Path) -> None:
     topic = stage.topic("two-at-once")
     properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
-    feed = stage.feed(topic)
+    feed = stage.feed(topic, 1_000)
     with Run(properties, tmp_path / "run-a") as first, Run(properties, tmp_path / "run-b") as second:
         for run in (first, second):
             run.wait_for("tasks", 2)
-        feed.wait_sent(20 * PER_SECOND)
+        feed.per_second = PER_SECOND
+        feed.wait_sent(20 * PER_SECOND)  # 20 s in which both copy
         assert first.status()["tasks"] == second.status()["tasks"] == 2
         expected = feed.stop()
         stage.assert_copied(topic, expected)
@@ -187,7 +188,7 @@ def test_leaders_moved_in_clusters_of_three(tmp_path: Path) -> None:
         properties = write_properties(
             tmp_path / "mm2.properties", source, target, topic, tasks_max=2, replication_factor=3
         )
-        feed = Feed(source.confluent(), topic, PARTITIONS, PER_SECOND)
+        feed = Feed(source.confluent(), topic, PARTITIONS, 3_000)
         with Run(properties, tmp_path / "run") as run:
             run.wait_for("records", 5_000)
             for number, how in ((0, "kill"), (1, "stop"), (2, "kill")):

@@ -115,9 +115,11 @@ def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
 ) -> None:
     create_topic(primary.confluent(), topic_name, PARTITIONS)
     properties = write_properties(tmp_path / "mm2.properties", primary, backup, topic_name, tasks_max=2)
-    feed = Feed(primary.confluent(), topic_name, PARTITIONS, 6_000)
+    feed = Feed(primary.confluent(), topic_name, PARTITIONS, 1_000)
     with Run(properties, tmp_path / "run", "--master", spark.url) as run:
-        run.wait_for("records", 20_000)
+        run.wait_for("records", 1)
+        feed.per_second = 5_000
+        run.wait_copied(20_000)
         first, second = spark.workers
         wait_until(lambda: writers(first, backup) and writers(second, backup), what="tasks on both workers")
         assert run.workers() == [], "tasks ran below the driver"
