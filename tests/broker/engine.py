@@ -107,7 +107,7 @@ class Engine:
 
     def wait_ended(self, timeout_seconds: float = 120) -> None:
         """Until the tasks have ended by themselves (`crash_after`, `finish_after`)."""
-        wait_until(lambda: not self._thread.is_alive(), what="the tasks' end", timeout_seconds=timeout_seconds)
+        self.wait(lambda: not self._thread.is_alive(), what="the tasks' end", timeout_seconds=timeout_seconds)
         self.stop()
 
     def wait_copied(self, *topics: str, timeout_seconds: float = 120) -> None:
