@@ -195,6 +195,7 @@ class Target:
 
     def opened(self, node: int, connection: Connection) -> None:
         self._pushers[node] = Pusher(node, connection)
+        self.pace.opened(connection.round_trip_s)
 
     def lost(self, node: int, error: HeliographError) -> None:
         pusher = self._pushers.pop(node, None)

@@ -25,8 +25,15 @@ WINDOW_S = 10.0  # how long a fast answer counts as evidence of the path's true 
 
 
 class Pace:
+    """Two witnesses of the round trip: the first answer on each connection, which waited for nothing, and the fastest
+    recent answer to a batch. The smaller is nearer the truth: a busy broker is not a far one."""
+
     def __init__(self) -> None:
+        self._first = float("inf")
         self._fastest: deque[tuple[float, float]] = deque()  # (when, seconds), increasing in seconds: a sliding minimum
+
+    def opened(self, seconds: float) -> None:
+        self._first = min(self._first, seconds)
 
     def answered(self, seconds: float) -> None:
         now = time.monotonic()
@@ -38,8 +45,8 @@ class Pace:
 
     @property
     def round_trip_s(self) -> float:
-        """The fastest recent answer: queueing in a busy broker is not distance."""
-        return self._fastest[0][1] if self._fastest else 0.0
+        fastest = self._fastest[0][1] if self._fastest else 0.0
+        return min(self._first, fastest)
 
     def merging_pays(self, chunk: Chunk) -> bool:
         if chunk.batches < 2:

@@ -61,6 +61,7 @@ class Connection:
         self.address = address
         self.alias = alias
         self.expires_at: float | None = None  # monotonic; by then a new connection should have taken over
+        self.round_trip_s = 0.0  # of the first answer, when nothing else was on its way: the path's own
         self._sock = sock
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._client_id = client_id
@@ -70,6 +71,7 @@ class Connection:
         self._kept: list[tuple[object, Message]] = []
         self._correlation = 0
         self._answers = 0
+        self._answered_in_s = 0.0
         self._ranges: Mapping[int, tuple[int, int]] = {}
         self._picked: dict[tuple[str, int | None], int] = {}
         self._closed = False
@@ -107,6 +109,7 @@ class Connection:
                 "api_versions", version, client_software_name="heliograph", client_software_version=__version__
             )
             answer = self.call(request, timeout_s=deadline - time.monotonic())
+            self.round_trip_s = self._answered_in_s
             if answer.error_code == 0:
                 self._ranges = versions.ranges_of(answer)
                 return
@@ -214,6 +217,7 @@ class Connection:
         if not self._pending:
             raise ProtocolError("a response to nothing that was asked")
         expected = self._pending.popleft()
+        self._answered_in_s = time.monotonic() - expected.sent_at
         correlation_id, response = expected.decoder.read(frame)
         if correlation_id != expected.correlation_id:
             raise ProtocolError(f"response {correlation_id} where {expected.correlation_id} was expected")

@@ -153,6 +153,8 @@ class _Gather:
 
 def encode(request: Message, correlation_id: int, client_id: str) -> list[memoryview]:
     """One frame: size, header, body. Large byte fields are in the list as they were given, not copied."""
+    if hasattr(request, "frame"):  # it writes itself
+        return request.frame(correlation_id, client_id)  # type: ignore[no-any-return]
     header = request.__header_schema__(
         request_api_key=request.__api_key__,
         request_api_version=request.__version__,
