@@ -17,9 +17,11 @@ if __name__ == "__main__":
 
         import heliograph.mirror.task
         import heliograph.spark.source  # noqa: F401
-        from heliograph.batch import warm
+        from heliograph import batch
+        from heliograph.wire import versions
 
         # Standard output belongs to Spark's protocol.
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-        warm()
+        batch.warm()
+        versions.warm()
     daemon.manager()

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kio.index import load_entity_module
+from kio.static.constants import EntityType
+
 from heliograph.errors import VersionUnsupported
-from heliograph.wire.messages import API_KEYS, known_versions
+from heliograph.wire.messages import API_KEYS, decoder, known_versions
 
 # api -> (lowest, highest) we use. The lowest is what 2.8 offers or what a feature needs; the highest is kio's newest
 # unless a reason is given. An api that is not here is used in every version kio knows.
@@ -48,6 +51,14 @@ def ranges_of(api_versions_response: Any) -> dict[int, tuple[int, int]]:
     """What a broker offers, from its answer to ApiVersions: api key -> (lowest, highest)."""
     keys: Iterable[Any] = api_versions_response.api_keys
     return {int(each.api_key): (int(each.min_version), int(each.max_version)) for each in keys}
+
+
+def warm() -> None:
+    """Load the newest schemas of the calls a mirror task makes, which takes kio some 20 ms each."""
+    for api in ("api_versions", "metadata", "fetch", "list_offsets", "describe_producers", "produce"):
+        _, newest = spoken(api)
+        load_entity_module(api, newest, EntityType.request)
+        decoder(API_KEYS[api], newest)
 
 
 def pick(api: str, broker_ranges: Ranges, *, at_most: int | None = None) -> int:
