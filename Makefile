@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WARM := $(VENV)/.warm
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -25,10 +26,14 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
+$(WARM): $(STAMP)
+	@$(BIN)/heliograph warm
+	@touch $@
+
 demo: $(STAMP) ## two embedded clusters mirroring each other (make demo ARGS='--seconds 20')
 	@$(BIN)/heliograph demo $(ARGS)
 
-test: $(STAMP) ## all tests: unit, property, broker, journey
+test: $(WARM) ## all tests: unit, property, broker, journey
 	@$(BIN)/python -m pytest $(ARGS)
 
 quick: $(STAMP) ## unit and property tests only, under a minute
@@ -43,7 +48,7 @@ format: $(STAMP) ## put the code in order
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(STAMP) ## Heliograph beside MirrorMaker 2 on the same brokers (make bench ARGS='lz4 --runs 2')
+bench: $(WARM) ## Heliograph beside MirrorMaker 2 on the same brokers (make bench ARGS='lz4 --runs 2')
 	@$(BIN)/python -m bench $(ARGS)
 
 lock: $(STAMP) ## renew requirements.lock (names, versions, hashes; no addresses)

@@ -59,6 +59,7 @@ VERBS = {
     "demo": ("heliograph.cli.demo", "Two embedded clusters mirror each other before your eyes."),
     "doctor": ("heliograph.cli.doctor", "Check this machine, a file and its clusters; say what to fix."),
     "kafka": ("heliograph.cli.kafka", "A real Kafka on this machine, to play with."),
+    "warm": ("heliograph.cli.warm", "Prepare this machine once, so that starts are quick."),
     "keys": ("heliograph.cli.keys", "The configuration keys, and which of them are honoured."),
 }
 

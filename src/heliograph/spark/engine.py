@@ -25,15 +25,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
+from heliograph.spark import archive
 from heliograph.spark.source import NAME, FlowSource
 
 FOLDER = "heliograph-spark-"
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
 
+# Start-up is most of what these JVMs ever do: the quick compiler alone, and a collector without threads of its own.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+
 LOCAL_SETTINGS = {
     "spark.driver.memory": "512m",  # it plans epochs and counts rows; payload never gets there
-    # Start-up is most of what this JVM ever does: the quick compiler alone, and a collector without threads of its own.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
+    "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Xss4m",
 }
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -54,7 +57,15 @@ SETTINGS = {
 
 
 class Engine:
-    def __init__(self, *, master: str | None, slots: int, settings: Mapping[str, str], address: str) -> None:
+    def __init__(
+        self,
+        *,
+        master: str | None,
+        slots: int,
+        settings: Mapping[str, str],
+        address: str,
+        record: Path | None = None,  # write the JVM's classes there when it ends (`archive`)
+    ) -> None:
         _sweep()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
         self._queries: list[StreamingQuery] = []
@@ -72,9 +83,12 @@ class Engine:
             **settings,
         }
         quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-        chosen["spark.driver.extraJavaOptions"] = f"{chosen.get('spark.driver.extraJavaOptions', '')} {quiet}".strip()
+        options = [chosen.get("spark.driver.extraJavaOptions", ""), quiet, _classes(record)]
+        chosen["spark.driver.extraJavaOptions"] = " ".join(option for option in options if option)
         os.environ.setdefault("PYSPARK_PYTHON", chosen["spark.pyspark.python"])
         os.environ.setdefault("SPARK_LOCAL_IP", address)
+        archive.settle_home()
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)  # a JVM that only puts the real one's command together
         try:
             self.session = self._open(SparkConf(loadDefaults=False).setAll(list(chosen.items())))
         except (Py4JError, PySparkException, OSError) as error:
@@ -136,8 +150,14 @@ class Engine:
         for query in self._queries:
             with contextlib.suppress(PySparkException, Py4JError):  # a query that failed raises its failure again
                 query.stop()
-        with contextlib.suppress(PySparkException, Py4JError):
+        with contextlib.suppress(PySparkException, Py4JError, OSError):
             self.session.stop()
+
+    def leave(self, timeout_s: float) -> None:
+        """Let the JVM end by itself, which it does when its standard input ends."""
+        process = self.session.sparkContext._gateway.proc  # type: ignore[union-attr]
+        process.stdin.close()
+        process.wait(timeout_s)
 
     def _kill_jvm(self) -> None:
         gateway: Any = self.session.sparkContext._gateway
@@ -145,6 +165,13 @@ class Engine:
         if process is not None and process.poll() is None:
             process.kill()
             process.wait(5)
+
+
+def _classes(record: Path | None) -> str:
+    if record is not None:
+        return f"-XX:ArchiveClassesAtExit={record}"
+    known = archive.path()
+    return f"-XX:SharedArchiveFile={known}" if known is not None and known.exists() else ""
 
 
 def _sweep() -> None:
