@@ -30,7 +30,7 @@ from heliograph.errors import HeliographError
 
 HOME = Path(__file__).parent
 TOPIC = "events"
-WARM_SHARE = 0.1  # of a topic that the bare loops move before anybody is measured: the brokers' JVMs are warm then
+WARM_SHARE = 0.75  # of a topic that the bare loops move before anybody is measured: the brokers' JVMs are warm then
 
 
 @click.command()

@@ -93,7 +93,7 @@ class Writer:
     def send(self, merge: bool) -> None:
         if self.lane.sendable(now=1.0):
             self.lane.not_before = 0.0
-            sent = self.lane.next_batch(lambda _: merge)
+            sent = self.lane.next_batch(lambda *_: merge)
             if sent is not None:
                 assert len(self.lane.in_flight) <= 5
                 self.wire.append((sent, bytes(sent.piece.data)))

@@ -147,7 +147,8 @@ class Target:
             self._add_notes(request, notes)
             if not request.batches and not request.notes:
                 break
-            lanes = self._rotated(lanes, request)
+            if request.size >= REQUEST_BYTES:
+                lanes = self._rotated(lanes, request)
             pusher.requests.append(request)
             try:
                 pusher.connection.send(produce_request(pusher.connection.version("produce"), request.parts()))
@@ -167,7 +168,7 @@ class Target:
 
     def _next(self, lane: Lane) -> Sent | None:
         try:
-            return lane.next_batch(lambda chunk: self._merge(lane, chunk))
+            return lane.next_batch(self._merge)
         except BatchError as error:
             offset = error.context.get("offset", lane.acked.next_offset)
             lane.park(f"the record at offset {offset} cannot be appended: {error.message}", error.fix)
@@ -175,6 +176,7 @@ class Target:
             return None
 
     def _merge(self, lane: Lane, chunk: Chunk) -> bool:
+        """Only behind a batch that is on its way: a lone one is never held back."""
         return bool(lane.in_flight) and self.pace.merging_pays(chunk)
 
     def _add_notes(self, request: Request, notes: list[Note]) -> None:

@@ -192,7 +192,7 @@ class Lane:
         """Nothing to send, now or after a backoff."""
         return self.state is not State.FLOWING or not (self.chunks or self.has_failed)
 
-    def next_batch(self, merge: Callable[[Chunk], bool]) -> Sent | None:
+    def next_batch(self, merge: Callable[[Lane, Chunk], bool]) -> Sent | None:
         """What failed, first and as it was (invariant c); then the next batch under the next sequence (rule B).
         May raise RecordTooLarge or CorruptBatch."""
         if self.has_failed:
@@ -200,7 +200,7 @@ class Lane:
         while self.chunks:
             chunk = self.chunks[0]
             before = chunk.remaining_bytes
-            piece = chunk.take(merge=merge(chunk))
+            piece = chunk.take(merge=merge(self, chunk))
             self.queued_bytes -= before - chunk.remaining_bytes
             if piece is None or not chunk.remaining_records:
                 self.chunks.popleft()

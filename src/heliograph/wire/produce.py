@@ -142,6 +142,8 @@ def produced(response: Message) -> list[Produced]:
 
 
 def _one(topic: str, part: Any) -> Produced:
+    if part.error_code == 0 and part.log_append_time is None:  # nearly always, and thousands a second
+        return Produced(topic, part.index, 0, part.base_offset, -1, -1)
     appended = part.log_append_time
     leader = getattr(part, "current_leader", None)
     return Produced(
