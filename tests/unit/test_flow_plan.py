@@ -8,7 +8,8 @@ PARTITIONS = [TopicPartition("t", i) for i in range(12)]
 
 
 def test_tasks_follow_the_file_then_the_cores_and_never_exceed_partitions():
-    assert task_count(100, None, 8) == 8
+    assert task_count(100, None, 8) == 4
+    assert task_count(100, None, 1) == 1
     assert task_count(100, 3, 8) == 3
     assert task_count(2, 10, 8) == 2
     assert task_count(0, None, 8) == 1
