@@ -132,7 +132,13 @@ def verify_crc(batch: Bytes) -> bool:
 
 
 def write(
-    batch: bytearray, *, codec: int, count: int, last_offset_delta: int, base_timestamp: int, max_timestamp: int
+    batch: bytearray | memoryview,
+    *,
+    codec: int,
+    count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
 ) -> None:
     """Fill in the header of a batch built by us; the producer's fields and the CRC come with `patch`."""
     FIELDS.pack_into(

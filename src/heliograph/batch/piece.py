@@ -20,7 +20,7 @@ MOST_RUNS = 1 << 15
 class Piece:
     """One record batch ready to be patched and appended. Its CRC and producer are not set: `header.patch` does it."""
 
-    data: bytearray
+    data: bytearray | memoryview
     records: int
     first_offset: int  # source offset of the first record
     next_offset: int  # source offset right after the last record
@@ -31,7 +31,7 @@ class Piece:
 class Copy:
     """Records of neighbouring batches, copied and renumbered by the kernels into at most `budget` bytes."""
 
-    __slots__ = ("_kernels", "_out", "_runs", "_state")
+    __slots__ = ("_kernels", "_out", "_room", "_runs", "_state")
 
     def __init__(self, budget: int, row: int, drop: int) -> None:
         """Begin at `row` without its first `drop` records."""
@@ -40,7 +40,9 @@ class Copy:
         from heliograph.batch import kernels
 
         self._kernels = kernels
-        self._out = np.empty(max(budget, 0), np.uint8)  # pages not written are never touched
+        # With room for a header in front: uncompressed records are sent from where the kernel put them.
+        self._room = np.empty(header.SIZE + max(budget, 0), np.uint8)  # pages not written are never touched
+        self._out = self._room[header.SIZE :]
         self._runs = np.empty((MOST_RUNS, 2), np.int64)
         self._state = np.zeros(c.MERGE_STATE, np.int64)
         self._state[c.T_ROW] = row
@@ -90,10 +92,14 @@ class Copy:
     def next_offset(self) -> int:
         return int(self._state[c.T_EXPECTED])
 
-    def batch(self, codec: int) -> bytearray:
-        payload = codecs.compress(codec, self._out[: self.size].data)
-        data = bytearray(header.SIZE + len(payload))
-        data[header.SIZE :] = payload
+    def batch(self, codec: int) -> bytearray | memoryview:
+        data: bytearray | memoryview
+        if codec == codecs.NONE:
+            data = self._room[: header.SIZE + self.size].data
+        else:
+            payload = codecs.compress(codec, self._out[: self.size].data)
+            data = bytearray(header.SIZE + len(payload))
+            data[header.SIZE :] = payload
         header.write(
             data,
             codec=codec,
@@ -104,6 +110,6 @@ class Copy:
         )
         return data
 
-    def piece(self, data: bytearray) -> Piece:
+    def piece(self, data: bytearray | memoryview) -> Piece:
         runs = tuple(map(tuple, self._runs[: self._state[c.T_RUNS]].tolist()))
         return Piece(data, self.records, runs[0][0], self.next_offset, int(self._state[c.T_MAX_TS]), runs)

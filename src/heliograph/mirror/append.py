@@ -51,9 +51,11 @@ class Request:
     notes: list[Note] = field(default_factory=list)
     size: int = 0
 
-    def parts(self) -> list[tuple[str, int, bytes | bytearray]]:
-        batches = [(*lane.spec.remote, sent.piece.data) for lane, sent in self.batches]
-        return [*batches, *((*note.tp, note.data) for note in self.notes)]
+    def parts(self) -> list[tuple[str, int, bytes | bytearray | memoryview]]:
+        parts: list[tuple[str, int, bytes | bytearray | memoryview]]
+        parts = [(*lane.spec.remote, sent.piece.data) for lane, sent in self.batches]
+        parts += [(*note.tp, note.data) for note in self.notes]
+        return parts
 
 
 @dataclass(slots=True)

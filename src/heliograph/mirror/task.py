@@ -34,6 +34,7 @@ from heliograph.types import TopicPartition
 log = structlog.get_logger()
 
 REPORT_EVERY_S = 1.0
+LISTEN_EVERY_S = 0.1  # for the coordinator's word; looking at every turn of a busy loop would cost more than it tells
 POSITIONS_EVERY_S = 1.0
 PARKED_RETRY_S = 10.0  # a parked lane is tried again this often: permissions come back, limits are raised
 LEDGER_EVERY_S = 5.0  # rows go to Spark this often, so that a long epoch does not pile them up
@@ -69,6 +70,7 @@ class Task:
         self._parked_until: dict[Lane, float] = {}
         self._reported: dict[Lane, tuple[Any, ...]] = {}
         self._notes_out = 0
+        self._listen_at = 0.0
 
     def _specs(self) -> list[LaneSpec]:
         """The lanes as assigned; for a repeated attempt with positions as they are now, since the plan's are as old as
@@ -110,12 +112,14 @@ class Task:
     def _turn(self, now: float, until: float) -> None:
         again = self._target.push(now)
         timeout = max(min(until, again) - now, 0.0)
-        for key, events in self._selector.select(min(timeout, 0.25)):
+        for key, events in self._selector.select(min(timeout, LISTEN_EVERY_S)):
             key.data(events)
         now = time.monotonic()
         self._source.tick(now)
         self._target.tick(now)
-        self._listen()
+        if now >= self._listen_at:
+            self._listen_at = now + LISTEN_EVERY_S
+            self._listen()
 
     def _listen(self) -> None:
         for message in self._link.heard():
