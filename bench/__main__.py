@@ -174,6 +174,8 @@ def _keep(measured: Measured, save: bool, show: Progress) -> None:
     everything = results.merge(results.read(HOME / "results.json"), [measured])
     results.write(HOME / "results.json", everything)
     (HOME / "results.md").write_text(report.markdown(everything), encoding="utf-8")
+    readme = HOME.parent / "README.md"
+    readme.write_text(report.in_readme(readme.read_text(encoding="utf-8"), everything), encoding="utf-8")
     report.draw(everything, HOME / "results.svg")
 
 

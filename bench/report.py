@@ -52,6 +52,34 @@ def markdown(results: Mapping[str, Measured]) -> str:
     return "\n".join(lines) + "\n"
 
 
+BLOCK = ("<!-- bench:begin -->", "<!-- bench:end -->")
+
+
+def in_readme(text: str, results: Mapping[str, Measured]) -> str:
+    """The README with its measured table renewed."""
+    before, _, rest = text.partition(BLOCK[0])
+    _, _, after = rest.partition(BLOCK[1])
+    return f"{before}{BLOCK[0]}\n{_short(results)}\n{BLOCK[1]}{after}"
+
+
+def _short(results: Mapping[str, Measured]) -> str:
+    lines = [
+        "| scenario | figure | MM2 as it comes | MM2 tuned | Heliograph | limit |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    figures = {
+        "copy": (("records/s", "records_per_s", ",.0f"), ("CPU µs/record", "cpu_us_window", ".2f")),
+        "rate": (("p99 ms", "p99_ms", ",.0f"), ("steady memory MB", "steady_mb", ",.0f")),
+        "start": (("first record after, s", "first_record_s", ".1f"),),
+    }
+    for name, scenario in SCENARIOS.items():
+        for head, figure, spec in figures[scenario.kind] if name in results else ():
+            values = [typical(results[name].rows, peer, figure) for peer in PEERS]
+            cells = ["—" if value is None else f"{value:{spec}}" for value in values]
+            lines.append(f"| {name} | {head} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def _preface() -> str:
     return (
         "Made by `make bench`: every peer copies the same source topic between the same two brokers, one after "
