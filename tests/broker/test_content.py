@@ -373,7 +373,7 @@ def test_epochs_that_end_in_the_middle_of_a_stream(source: Kafka, backup: Kafka,
 
 def position_of(kafka: Kafka, flow: Flow, topic: str) -> Position:
     with Client(kafka.cluster()) as client:
-        positions = PositionsLog(client, flow.source)
+        positions = PositionsLog(client, flow.source, flow.target)
         positions.ensure(1)
         return positions.catch_up()[TopicPartition(topic, 0)]
 
@@ -383,7 +383,7 @@ def test_sequences_wrap_around(source: Kafka, backup: Kafka, flow: Flow, topic_n
     near = 2**31 - 1000
     create_topic(source.confluent(), topic_name)
     with Client(backup.cluster()) as client:
-        positions = PositionsLog(client, flow.source)
+        positions = PositionsLog(client, flow.source, flow.target)
         positions.ensure(1)
         ((producer_id, epoch),) = client.init_producer_ids(1)
         positions.write({TopicPartition(topic_name, 0): Position(0, producer_id, epoch, near)})

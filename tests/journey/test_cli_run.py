@@ -66,10 +66,11 @@ def test_it_copies_says_so_and_ends_on_ctrl_c(primary: Kafka, backup: Kafka, top
             timeout_seconds=240,
         )
         assert process.stdout
-        while True:  # each line stands for itself; one of them soon knows of all records
+        status: dict[str, object] = {}
+        deadline = time.monotonic() + 60
+        while status.get("records") != 500:  # each line stands for itself; one of them soon knows of all records
+            assert time.monotonic() < deadline, status
             status = json.loads(process.stdout.readline())["flows"][0]
-            if status["records"] == 500:
-                break
         assert (status["name"], status["topics"], status["partitions"]) == ("us->eu", 1, 2)
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)

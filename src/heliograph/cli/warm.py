@@ -19,13 +19,11 @@ def command(again: bool) -> None:
     console = Console(stderr=True)
     with console.status("compiling kernels …"):
         began = time.monotonic()
-        from heliograph.batch import warm
+        from heliograph.flow import warm
 
-        warm()
+        warm.kernels()
     console.print(f"kernels ready ({time.monotonic() - began:.1f} s)")
-    from heliograph.spark import archive
-
-    path = archive.path()
+    path = warm.classes()
     if path is None:
         console.print("no Java found: `heliograph doctor` says what is missing")
         raise SystemExit(2)
@@ -34,5 +32,5 @@ def command(again: bool) -> None:
         return
     with console.status("recording Spark's classes (some 30 s, once) …"):
         began = time.monotonic()
-        archive.make(path)
+        warm.record_classes(path)
     console.print(f"Spark's class archive written ({path.stat().st_size >> 20} MB, {time.monotonic() - began:.0f} s)")

@@ -47,7 +47,7 @@ class Coordinator:
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
         self._topics = Topics(flow, self._source, self._target)
-        self._positions = PositionsLog(self._planner, flow.source)
+        self._positions = PositionsLog(self._planner, flow.source, flow.target)
         self._survey = Survey()
         self._tally = Tally()
         self._lock = threading.Lock()

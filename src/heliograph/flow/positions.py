@@ -12,7 +12,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from heliograph.batch import Record, decode_all, encode
-from heliograph.errors import BrokerError, WireError
+from heliograph.errors import BrokerError, ConfigError, WireError
 from heliograph.mirror.positions import Position, fold, key_of, partition_for, partition_of_key, topic_of
 from heliograph.mirror.positions import encode as encode_position
 from heliograph.types import Cluster, TopicPartition
@@ -21,11 +21,13 @@ from heliograph.wire import Client, NewTopic
 PARTITIONS = 25  # Connect's default for offset.storage.partitions
 FETCH_BYTES = 4 << 20
 TOPIC_ALREADY_EXISTS = 36
+INVALID_REPLICATION_FACTOR = 38
 
 
 class PositionsLog:
-    def __init__(self, client: Client, source: Cluster) -> None:
+    def __init__(self, client: Client, source: Cluster, target: Cluster) -> None:
         self._client = client
+        self._target = target.alias
         self._alias = source.alias
         self.topic = topic_of(source.alias)
         self.partitions = 0
@@ -38,6 +40,11 @@ class PositionsLog:
         if not self._count():
             spec = NewTopic(self.topic, PARTITIONS, replication_factor, {"cleanup.policy": "compact"})
             error = self._client.create_topics([spec])[self.topic]
+            if error is not None and error.code == INVALID_REPLICATION_FACTOR:
+                raise ConfigError(
+                    f"{self._target}.offset.storage.replication.factor is {replication_factor}, more than "
+                    f"{self._target} has brokers: {self.topic} cannot be created. Set it to the number of brokers, or 1"
+                )
             if error is not None and error.code != TOPIC_ALREADY_EXISTS:
                 raise error
             deadline = time.monotonic() + 30

@@ -56,6 +56,8 @@ class Tally:
     def _add(self, task: tuple[int, int, int], lane: Mapping[str, Any], now: float) -> None:
         seen = self._seen.setdefault(TopicPartition(lane["topic"], lane["partition"]), Seen(at=now))
         before = seen.counts.get(task, {})
+        if any(lane[name] < before.get(name, 0) for name in COUNTERS):
+            before = {}  # the query was started again, and with it the count of epochs
         moved = lane["bytes"] - before.get("bytes", 0)
         seen.counts = {task: {name: lane[name] for name in COUNTERS}}  # an older attempt speaks no more
         for name in COUNTERS:

@@ -275,7 +275,6 @@ class Source:
             return int(earliest), int(latest)  # type: ignore[arg-type]  # errors were raised above
 
         def answered(ends: tuple[int, int] | None, error: object) -> None:
-            lane.asking = False
             if ends is None:
                 self._homeless.add(tp)
                 return
@@ -291,5 +290,4 @@ class Source:
             else:
                 self._homeless.add(tp)
 
-        lane.asking = True
         self.brokers.errands.submit(ask, answered)

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from heliograph import batch
 from heliograph.batch import Record, encode
 from heliograph.errors import BrokerError, HeliographError, WireError
 from heliograph.mirror import positions
@@ -30,6 +31,7 @@ from heliograph.mirror.link import Link
 from heliograph.mirror.positions import Position
 from heliograph.mirror.tail import last_sequence_in_log
 from heliograph.types import TopicPartition
+from heliograph.wire import versions
 
 log = structlog.get_logger()
 
@@ -41,6 +43,12 @@ LEDGER_EVERY_S = 5.0  # rows go to Spark this often, so that a long epoch does n
 FINISH_S = 2.0  # how long the end of an epoch waits for answers still due
 
 Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
+
+
+def warm() -> None:
+    """Load now what the first batches would otherwise wait for: kernels and schemas."""
+    batch.warm()
+    versions.warm()
 
 
 class Task:

@@ -15,13 +15,10 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["pyspark.worker"]:
         import structlog
 
-        import heliograph.mirror.task
         import heliograph.spark.source  # noqa: F401
-        from heliograph import batch
-        from heliograph.wire import versions
+        from heliograph.mirror import task
 
         # Standard output belongs to Spark's protocol.
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-        batch.warm()
-        versions.warm()
+        task.warm()
     daemon.manager()
