@@ -33,3 +33,20 @@ def test_what_is_parked_says_why_until_it_moves_again():
     assert [(p.topic, p.partition, p.reason) for p in tally.parked()] == [("t", 0, "no permission")]
     tally.add((1, 0, 0), {"lanes": [lane(records=7, next_offset=7, end=7)]})
     assert tally.parked() == ()
+
+
+def test_a_last_report_of_a_forgotten_partition_is_not_counted_again():
+    tally = Tally()
+    tp = TopicPartition("t", 0)
+    tally.add((1, 0, 0), {"lanes": [lane(records=250, next_offset=250, end=250)]})
+    tally.forget({tp})
+    assert tally.lag({tp}) is None
+    tally.add((1, 0, 0), {"lanes": [lane(records=250, next_offset=250, end=250)]})
+    assert tally.total("records") == 250
+
+
+def test_a_query_that_starts_again_counts_its_epochs_anew():
+    tally = Tally()
+    tally.add((1, 0, 0), {"lanes": [lane(records=250, next_offset=250, end=250)]})
+    tally.add((1, 0, 0), {"lanes": [lane(records=10, next_offset=260, end=260)]})
+    assert tally.total("records") == 260

@@ -102,6 +102,9 @@ class Tally:
             )
 
     def forget(self, gone: set[TopicPartition]) -> None:
+        """They are copied no more. What their tasks counted stays known: a last report may still come, and counting
+        from zero would count it all a second time."""
         with self._lock:
-            for tp in gone:
-                self._seen.pop(tp, None)
+            for tp in gone & self._seen.keys():
+                seen = self._seen[tp]
+                seen.end_offset, seen.state, seen.rate = -1, "", 0.0

@@ -40,14 +40,17 @@ class Link:
     def fileno(self) -> int | None:
         return self._connection.fileno() if self._connection else None
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message: dict[str, Any]) -> bool:
+        """Whether it could be said."""
         if self._connection is None and not self._reconnect():
-            return
+            return False
         assert self._connection is not None
         try:
             self._connection.send_bytes(msgspec.json.encode(message))
         except OSError:
             self._drop()
+            return False
+        return True
 
     def heard(self) -> list[dict[str, Any]]:
         """What the coordinator said since, without waiting."""

@@ -315,7 +315,8 @@ class Task:
                     }
                 )
         trouble = [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble]
-        self._link.tell({"say": "report", "lanes": lanes, "trouble": trouble, "final": final})
+        if not self._link.tell({"say": "report", "lanes": lanes, "trouble": trouble, "final": final}):
+            self._reported.clear()  # nobody heard it: say everything again
 
     def _ledger(self) -> Iterator[Row]:
         """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
