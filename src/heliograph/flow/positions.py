@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from heliograph import policy
 from heliograph.batch import Record, decode_all, encode
 from heliograph.errors import BrokerError, ConfigError, WireError
-from heliograph.mirror.positions import Position, fold, key_of, partition_for, partition_of_key, topic_of
+from heliograph.mirror.positions import Position, fold, key_of, partition_for, partition_of_key
 from heliograph.mirror.positions import encode as encode_position
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Client, NewTopic
+from heliograph.wire.codes import INVALID_REPLICATION_FACTOR, TOPIC_ALREADY_EXISTS
 
 PARTITIONS = 25  # Connect's default for offset.storage.partitions
 FETCH_BYTES = 4 << 20
-TOPIC_ALREADY_EXISTS = 36
-INVALID_REPLICATION_FACTOR = 38
 
 
 class PositionsLog:
@@ -29,7 +29,7 @@ class PositionsLog:
         self._client = client
         self._target = target.alias
         self._alias = source.alias
-        self.topic = topic_of(source.alias)
+        self.topic = policy.positions_topic(source.alias)
         self.partitions = 0
         self.known: dict[TopicPartition, Position] = {}
         self._read_to: dict[int, int] = {}

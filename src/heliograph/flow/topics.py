@@ -18,11 +18,10 @@ from heliograph.errors import BrokerError
 from heliograph.flow.status import ParkedPartition
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
+from heliograph.wire.codes import TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
 log = structlog.get_logger()
 
-TOPIC_ALREADY_EXISTS = 36
-TOPIC_AUTHORIZATION_FAILED = 29
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # a pattern that is no pattern but a name
 APPEAR_S = 15.0  # a created topic is in every broker's metadata well before this

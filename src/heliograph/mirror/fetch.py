@@ -18,6 +18,8 @@ from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, State
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
+from heliograph.wire.codes import INCONSISTENT_TOPIC_ID, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
+from heliograph.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS
 
 # One response. Large enough to fill a 100 ms link (8 MiB per 100 ms is 80 MB/s, and there is one per broker), small
 # enough that the bytes are still warm when they are patched and sent.
@@ -35,9 +37,6 @@ TASK_BYTES = 64 << 20
 MERGE_BELOW_BYTES = 256 << 10
 
 LONG_POLL_MS = 500
-OFFSET_OUT_OF_RANGE = 1
-UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID = 100, 103
-LAST_VERSION_BY_NAME = 12
 
 
 @dataclass(slots=True)
@@ -125,7 +124,7 @@ class Source:
         # By topic id where every topic has one: then a topic that was created again is not mistaken for its old self.
         ids = all(lane.spec.topic_id is not None for lane in self._lanes.values())
         session = FetchSession(
-            connection.version("fetch", at_most=None if ids else LAST_VERSION_BY_NAME),
+            connection.version("fetch", at_most=None if ids else FIRST_VERSION_WITH_TOPIC_IDS - 1),
             isolation=self._isolation,
             max_wait_ms=LONG_POLL_MS,
             max_bytes=FETCH_BYTES,
@@ -247,7 +246,6 @@ class Source:
     def _note(self, lane: Lane, part: Fetched) -> None:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0
         lane.high_watermark = part.last_stable_offset if committed else part.high_watermark
-        lane.log_start = part.log_start_offset
         lane.failures = 0
 
     def _refused(self, lane: Lane, part: Fetched) -> None:

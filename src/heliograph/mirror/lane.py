@@ -24,8 +24,8 @@ from heliograph.batch import Chunk, Piece, patch
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.ledger import IN_FLIGHT, advance
 from heliograph.mirror.positions import Position
+from heliograph.wire.codes import MESSAGE_TOO_LARGE
 
-MESSAGE_TOO_LARGE = 10
 # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: somebody else
 # moved on, or the broker forgot us (rules E and F). Ask it where it stands.
 SEQUENCE_CODES = frozenset({45, 46, 47, 59})
@@ -95,7 +95,6 @@ class Lane:
     next_sequence: int = 0  # of the next record that is neither skipped nor in flight
     proven: bool = False  # the target has acknowledged something since rule D, so it checks our sequences (invariant c)
     high_watermark: int = -1
-    log_start: int = -1
     queued_bytes: int = 0
     max_batch_bytes: int = 0
     not_before: float = 0.0  # no sending before this moment (backoff)
@@ -298,7 +297,3 @@ class Lane:
             else:
                 self.runs.append(Run(source_offset, base_offset, length, size))
             base_offset += length
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.high_watermark < 0 else max(self.high_watermark - self.acked.next_offset, 0)

@@ -43,11 +43,6 @@ class Position:
         return self.producer_id >= 0
 
 
-def topic_of(source_alias: str) -> str:
-    """Always with dots, whatever the separator (mm2-compat §1.1)."""
-    return f"mm2-offsets.{source_alias}.internal"
-
-
 def key_of(source_alias: str, tp: TopicPartition) -> bytes:
     """The exact bytes Java writes: no spaces, and the key order of its HashMap."""
     return msgspec.json.encode([CONNECTOR, {"cluster": source_alias, "partition": tp.partition, "topic": tp.topic}])

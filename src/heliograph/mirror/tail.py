@@ -11,12 +11,11 @@ from heliograph.errors import BrokerError, WireError
 from heliograph.mirror.ledger import advance
 from heliograph.types import TopicPartition
 from heliograph.wire import Client
+from heliograph.wire.codes import OFFSET_OUT_OF_RANGE
 
 # How far back to look, in batches. A remote partition has one writer, so our id is nearly always in the very last
 # batch; behind it there could be an MM2's batches from an era that an operator merged by hand.
 LOOK_BACK = 50
-
-OFFSET_OUT_OF_RANGE = 1
 
 
 def last_sequence_in_log(client: Client, remote: TopicPartition, producer_id: int) -> int | None:
