@@ -121,7 +121,8 @@ def _filter(include: tuple[str, ...], exclude: tuple[str, ...]) -> TopicFilter:
 
 def should_replicate(flow: Flow, topic: str) -> bool:
     """MM2's rule: (the filter accepts it, or it carries heartbeats) and it is not internal and has not been there."""
-    wanted = is_heartbeats(topic) or _filter(tuple(flow.topics), tuple(flow.topics_exclude)).accepts(topic)
+    forced = flow.heartbeats_replication and is_heartbeats(topic)
+    wanted = forced or _filter(tuple(flow.topics), tuple(flow.topics_exclude)).accepts(topic)
     return wanted and not is_internal(topic) and not is_cycle(topic, flow.target.alias)
 
 

@@ -52,6 +52,7 @@ class Flow:
     target: Cluster
     topics: tuple[str, ...] = (".*",)
     topics_exclude: tuple[str, ...] = (r"mm2.*\.internal", r".*\.replica", "__.*")
+    heartbeats_replication: bool = True  # heartbeat topics are copied whatever the filter says
     tasks_max: int | None = None  # None: as many as the work can use
     replication_factor: int = 2  # MM2's default for new remote topics
     isolation: Isolation = "read_committed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heliograph import policy
@@ -78,6 +80,7 @@ def test_what_a_flow_takes_by_default(topic: str, expected: bool) -> None:
 def test_heartbeats_pass_any_filter_but_internal_topics_none() -> None:
     flow = Flow(Cluster("us"), Cluster("eu"), topics=("nothing", "__.*"), topics_exclude=("heartbeats",))
     assert should_replicate(flow, "heartbeats")
+    assert not should_replicate(replace(flow, heartbeats_replication=False), "heartbeats")
     assert not should_replicate(flow, "__consumer_offsets")
 
 

@@ -114,6 +114,11 @@ HONOURED = [
     ),
     Key("topics.blacklist", F, Kind.REGEXES, None, "Old name of `topics.exclude`, which wins if both are set.", True),
     Key(
+        "heartbeats.replication.enabled",
+        *(F, Kind.BOOL, "true", "Whether heartbeat topics are copied whatever `topics` says."),
+        honoured=True,
+    ),
+    Key(
         "tasks.max",
         *(F, Kind.INT, None, "Most Spark tasks for the flow. Unset: as many as the work can use (MM2: 1)."),
         honoured=True,
@@ -212,7 +217,6 @@ OTHERS = (
         offset-syncs.topic.location | STRING | source | On which cluster it lies.
         offset.lag.max | LONG | 100 | How far MM2's offset syncs may lag.
         emit.offset-syncs.enabled | BOOL | true | Whether offset syncs are written.
-        heartbeats.replication.enabled | BOOL | true | Whether heartbeat topics are copied whatever the filter says.
         groups | REGEXES | .* | Consumer groups whose offsets are translated.
         groups.exclude | REGEXES | console-consumer-.*, connect-.*, __.* | Groups that are not.
         groups.blacklist | REGEXES | - | Old name of `groups.exclude`.

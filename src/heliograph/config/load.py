@@ -234,6 +234,9 @@ class _Reading:
             target=self._cluster(target, "producer"),
             topics=self._value(pair, "topics", values.regexes, defaults.topics),
             topics_exclude=self._excluded(pair, defaults.topics_exclude),
+            heartbeats_replication=self._value(
+                pair, "heartbeats.replication.enabled", values.boolean, defaults.heartbeats_replication
+            ),
             tasks_max=self._value(pair, "tasks.max", _int("tasks.max"), defaults.tasks_max),
             replication_factor=self._value(
                 pair, "replication.factor", _int("replication.factor"), defaults.replication_factor
