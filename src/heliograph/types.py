@@ -45,19 +45,62 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Naming:
+    """How topics are called on the target; `policy.make` turns it into the object that answers."""
+
+    policy: str = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
+    separator: str = "."
+    internal_separator: bool = True  # whether the names of internal topics take the separator too
+    rules: int = 4  # whose rules for internal topics: MM2 3.x's or 4.x's
+    settings: tuple[tuple[str, str], ...] = ()  # further replication.policy.* keys, for a policy of the user's own
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
-    """One direction between two clusters, and what it copies."""
+    """One direction between two clusters, and what it copies. An interval of None: not at all."""
 
     source: Cluster
     target: Cluster
+    enabled: bool = True  # False: only heartbeats are written, as MM2 does for pairs that do not copy
     topics: tuple[str, ...] = (".*",)
     topics_exclude: tuple[str, ...] = (r"mm2.*\.internal", r".*\.replica", "__.*")
+    naming: Naming = Naming()
     heartbeats_replication: bool = True  # heartbeat topics are copied whatever the filter says
     tasks_max: int | None = None  # None: as many as the work can use
     replication_factor: int = 2  # MM2's default for new remote topics
     isolation: Isolation = "read_committed"
+    start_at: Literal["earliest", "latest"] = "earliest"  # a partition nobody has copied yet
     offset_storage_replication_factor: int = 3
+    offset_storage_partitions: int = 25
     refresh_topics_interval_seconds: float = 600  # MM2's default
+    # topics' settings and permissions
+    sync_topic_configs_s: float | None = 600
+    sync_topic_acls_s: float | None = 600
+    config_properties_exclude: tuple[str, ...] = (
+        r"follower\.replication\.throttled\.replicas",
+        r"leader\.replication\.throttled\.replicas",
+        r"message\.timestamp\.difference\.max\.ms",
+        r"message\.timestamp\.type",
+        r"unclean\.leader\.election\.enable",
+        r"min\.insync\.replicas",
+    )
+    use_defaults_from: Literal["source", "target"] = "target"
+    lower_durability: bool = False  # told to: min.insync.replicas and its like may sink below the target's own
+    # offsets
+    emit_offset_syncs: bool = True
+    offset_syncs_location: Literal["source", "target"] = "source"
+    offset_syncs_replication_factor: int = 3
+    offset_lag_max: int = 100
+    offset_flush_s: float = 60.0  # the idle tail of a partition is synced within this
+    emit_checkpoints_s: float | None = 60
+    checkpoints_replication_factor: int = 3
+    groups: tuple[str, ...] = (".*",)
+    groups_exclude: tuple[str, ...] = ("console-consumer-.*", "connect-.*", "__.*")
+    refresh_groups_s: float | None = 600
+    sync_group_offsets_s: float | None = None
+    emit_heartbeats_s: float | None = 1
+    heartbeats_replication_factor: int = 3
+    admin_timeout_s: float = 60.0
 
     @property
     def name(self) -> str:

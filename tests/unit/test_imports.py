@@ -17,13 +17,15 @@ SOURCE = Path(__file__).parent.parent.parent / "src" / "heliograph"
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "types": set(),
-    "policy": set(),  # pure
+    "javaregex": set(),  # pure
+    "formats": set(),  # pure: the records of MM2's own topics
+    "policy": {"javaregex"},  # pure
     "batch": set(),  # pure: bytes in, bytes out
-    "config": {"policy"},  # pure: files in, flows out
+    "config": {"policy", "javaregex"},  # pure: files in, flows out
     "wire": set(),  # a border: sockets
-    "mirror": {"wire", "batch", "policy"},  # the data plane, inside a task
+    "mirror": {"wire", "batch", "policy", "formats"},  # the data plane, inside a task
     "spark": {"mirror", "batch"},  # a border: the engine; batch only to warm its kernels
-    "flow": {"wire", "batch", "policy", "mirror", "spark"},  # coordinators
+    "flow": {"wire", "batch", "policy", "formats", "mirror", "spark"},  # coordinators
     "embedded": set(),
     "cli": {"config", "policy", "flow", "wire", "embedded"},
 }
@@ -42,7 +44,7 @@ BORDERS: dict[str, set[str]] = {
 }
 # What a pure room may not touch: the outside world. (A thread is not: batch loads its kernels in one.)
 OUTSIDE = {"socket", "ssl", "subprocess", "asyncio", "selectors", "structlog", "logging"}
-PURE = ("policy", "config", "batch")
+PURE = ("policy", "javaregex", "formats", "config", "batch")
 
 
 def modules() -> list[Path]:

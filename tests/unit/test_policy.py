@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from heliograph import policy
-from heliograph.policy import TopicFilter, java_regex, should_replicate
-from heliograph.types import Cluster, Flow
+from heliograph.errors import ConfigError
+from heliograph.javaregex import java_regex
+from heliograph.policy import DEFAULT_EXCLUDE, IDENTITY_POLICY, Filter, Policy, should_replicate
+from heliograph.types import Cluster, Flow, Naming
 
 US_EU = Flow(Cluster("us"), Cluster("eu"))
+DEFAULT = policy.of(US_EU)
 
 
 @pytest.mark.parametrize(
@@ -27,16 +30,16 @@ US_EU = Flow(Cluster("us"), Cluster("eu"))
     ],
 )
 def test_taking_names_apart(topic: str, source: str | None, upstream: str | None, original: str) -> None:
-    assert policy.topic_source(topic) == source
-    assert policy.upstream_topic(topic) == upstream
-    assert policy.original_topic(topic) == original
+    assert DEFAULT.topic_source(topic) == source
+    assert DEFAULT.upstream_topic(topic) == upstream
+    assert DEFAULT.original_topic(topic) == original
 
 
 def test_putting_names_together() -> None:
-    assert policy.remote_topic("us", "orders") == "us.orders"
+    assert DEFAULT.remote_topic("us", "orders") == "us.orders"
     assert policy.positions_topic("us") == "mm2-offsets.us.internal"
-    assert policy.checkpoints_topic("us") == "us.checkpoints.internal"
-    assert policy.offset_syncs_topic("eu") == "mm2-offset-syncs.eu.internal"
+    assert DEFAULT.checkpoints_topic("us") == "us.checkpoints.internal"
+    assert DEFAULT.offset_syncs_topic("eu") == "mm2-offset-syncs.eu.internal"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ def test_putting_names_together() -> None:
     ],
 )
 def test_internal_topics_by_the_rule_of_4x(topic: str, expected: bool) -> None:
-    assert policy.is_internal(topic) is expected
+    assert DEFAULT.is_internal(topic) is expected
 
 
 @pytest.mark.parametrize(
@@ -85,13 +88,13 @@ def test_heartbeats_pass_any_filter_but_internal_topics_none() -> None:
 
 
 def test_a_filter_matches_in_full_and_exclusion_wins() -> None:
-    chosen = TopicFilter(("orders", "pay.*"), ("pay-test.*",))
+    chosen = Filter(("orders", "pay.*"), ("pay-test.*",))
     assert chosen.accepts("orders")
     assert chosen.accepts("payments")
     assert not chosen.accepts("orders2")
     assert not chosen.accepts("my-orders")
     assert not chosen.accepts("pay-test-1")
-    assert not TopicFilter(()).accepts("orders")
+    assert not Filter(()).accepts("orders")
 
 
 @pytest.mark.parametrize(
@@ -128,3 +131,48 @@ def test_what_is_no_expression_or_not_supported_is_refused(pattern: str) -> None
         return
     with pytest.raises(ValueError):
         java_regex(pattern)
+
+
+def test_a_separator_of_ones_own_is_in_every_name_that_takes_it() -> None:
+    own = policy.make(Naming(separator="__"), "us")
+    assert own.remote_topic("us", "orders") == "us__orders"
+    assert own.topic_source("us__orders") == "us"
+    assert own.topic_source("us.orders") is None
+    assert own.checkpoints_topic("us") == "us__checkpoints__internal"
+    assert own.offset_syncs_topic("eu") == "mm2-offset-syncs__eu__internal"
+    plain = policy.make(Naming(separator="__", internal_separator=False), "us")
+    assert plain.checkpoints_topic("us") == "us.checkpoints.internal"
+
+
+def test_identity_keeps_names_but_those_of_heartbeats() -> None:
+    same = policy.make(Naming(policy=IDENTITY_POLICY), "us")
+    assert same.remote_topic("us", "orders") == "orders"
+    assert (same.topic_source("orders"), same.upstream_topic("orders")) == ("us", "orders")
+    assert same.original_topic("orders") == "orders"
+    assert not same.is_cycle("orders", "eu")
+    assert same.remote_topic("us", "heartbeats") == "us.heartbeats"
+    assert same.remote_topic("us", "my-heartbeats") == "us.my-heartbeats"  # MM2's rule goes by the end of the name
+    assert same.is_heartbeats("eu.us.heartbeats")
+    assert same.is_cycle("eu.heartbeats", "eu")
+
+
+@pytest.mark.parametrize("topic", ["orders.internal", "orders-internal", "mm2-offsets.us.internal", "us.checkpoints.internal"])
+def test_internal_topics_by_the_rule_of_3x(topic: str) -> None:
+    assert policy.make(Naming(rules=3), "us").is_internal(topic)
+    assert not Filter((".*",), DEFAULT_EXCLUDE[3]).accepts(topic)
+
+
+class Shouting(Policy):
+    def remote_topic(self, source_alias: str, topic: str) -> str:
+        return f"{source_alias}{self.separator}{topic}".upper()
+
+
+def test_a_policy_of_ones_own() -> None:
+    own = policy.make(Naming(policy=f"{__name__}:Shouting"), "us")
+    assert own.remote_topic("us", "orders") == "US.ORDERS"
+
+
+@pytest.mark.parametrize("name", ["no.such.module:Class", f"{__name__}:Missing", f"{__name__}:pytest", "com.example.Mine"])
+def test_a_policy_that_cannot_be_had_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match="replication.policy.class"):
+        policy.policy_class(name)

@@ -144,7 +144,7 @@ def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
     name = f"flow {flow.name}: target topics"
     alias = flow.source.alias
     positions = positions_topic(alias)
-    needed = {remote_topic(alias, topic): seen.partitions for topic, seen in wanted.items()}
+    needed = {remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
     new = [
         NewTopic(topic, count, flow.replication_factor) for topic, count in needed.items() if topic not in target.topics
     ][:ASKED_AT_ONCE]
@@ -177,9 +177,9 @@ def _partitions(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding
     name = f"flow {flow.name}: partitions"
     few = []
     for topic, seen in wanted.items():
-        copy = target.topics.get(remote_topic(flow.source.alias, topic))
+        copy = target.topics.get(remote_topic(flow, topic))
         if copy and copy.partitions < seen.partitions:
-            few.append((remote_topic(flow.source.alias, topic), copy.partitions, seen.partitions))
+            few.append((remote_topic(flow, topic), copy.partitions, seen.partitions))
     if not few:
         return Finding(name, True, "every copy has as many as its source")
     detail = _listed([f"{topic} has {has} of {needs}" for topic, has, needs in few])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import click
 
+from heliograph import policy
 from heliograph.cli import compare, show, watch
 from heliograph.cli.compare import Difference
 from heliograph.cli.events import Events, Stream
@@ -23,8 +24,8 @@ from heliograph.embedded.java import find_java
 from heliograph.embedded.kafka import Kafka
 from heliograph.errors import EmbeddedError
 from heliograph.flow.status import FlowStatus, Runner
-from heliograph.policy import remote_topic
-from heliograph.types import Flow
+
+from heliograph.types import Flow, Naming
 
 ALIASES = ("us", "eu")
 TOPICS = {"us": ("orders", "clicks"), "eu": ("orders", "payments")}  # `orders` on both: remote names keep them apart
@@ -106,7 +107,7 @@ class Demo:
     def copies(self) -> Iterator[tuple[Stream, Kafka, str]]:
         for stream in self.streams:
             other = next(alias for alias in ALIASES if alias != stream.cluster)
-            yield stream, self.clusters[other], remote_topic(stream.cluster, stream.topic)
+            yield stream, self.clusters[other], policy.make(Naming(), stream.cluster).remote_topic(stream.cluster, stream.topic)
 
 
 def check(demo: Demo, produced: int, caught_up: bool) -> int:

@@ -19,7 +19,6 @@ from heliograph.config.model import Config
 from heliograph.config.place import ARROW, Place
 from heliograph.config.properties import Entry
 from heliograph.errors import ConfigError
-from heliograph.policy import SEPARATOR
 from heliograph.types import Cluster, Flow, Isolation, is_secret
 
 T = TypeVar("T")
@@ -315,8 +314,8 @@ def _normal(name: str, text: str) -> str:
 
 
 def _bad_alias(alias: str) -> str | None:
-    if SEPARATOR in alias:
-        return f"the alias {alias!r} contains {SEPARATOR!r}, which separates alias and topic in remote names: rename it"
+    if "." in alias:
+        return f"the alias {alias!r} contains '.', which separates alias and topic in remote names: rename it"
     if ARROW in alias:
         return f"the alias {alias!r} contains {ARROW!r}, which separates the ends of a flow: rename it"
     taken = next((k for k in keys.KEYS if k.name.startswith(f"{alias}.") and not k.flow_only), None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from heliograph.config.keys import PROTOCOLS, Key, Kind
-from heliograph.policy import java_regex
+from heliograph.javaregex import java_regex
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _LIMITS = {Kind.INT: 2**31, Kind.LONG: 2**63}

@@ -54,7 +54,7 @@ class Topics:
     def survey(self) -> Survey:
         """What can be copied now. Creates remote topics that are missing."""
         wanted, hidden = self._wanted()
-        remote_of = {name: policy.remote_topic(self.flow.source.alias, name) for name in wanted}
+        remote_of = {name: policy.remote_topic(self.flow, name) for name in wanted}
         there = self.target.metadata(sorted(remote_of.values())).topics if remote_of else {}
         missing = [name for name in wanted if self._absent(there.get(remote_of[name]))]
         refused = self._create([(remote_of[name], len(wanted[name].partitions)) for name in missing])
