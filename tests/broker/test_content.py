@@ -373,8 +373,8 @@ def test_epochs_that_end_in_the_middle_of_a_stream(source: Kafka, backup: Kafka,
 
 def position_of(kafka: Kafka, flow: Flow, topic: str) -> Position:
     with Client(kafka.cluster()) as client:
-        positions = PositionsLog(client, flow.source, flow.target)
-        positions.ensure(1)
+        positions = PositionsLog(client, flow)
+        positions.ensure()
         return positions.catch_up()[TopicPartition(topic, 0)]
 
 
@@ -383,8 +383,8 @@ def test_sequences_wrap_around(source: Kafka, backup: Kafka, flow: Flow, topic_n
     near = 2**31 - 1000
     create_topic(source.confluent(), topic_name)
     with Client(backup.cluster()) as client:
-        positions = PositionsLog(client, flow.source, flow.target)
-        positions.ensure(1)
+        positions = PositionsLog(client, flow)
+        positions.ensure()
         ((producer_id, epoch),) = client.init_producer_ids(1)
         positions.write({TopicPartition(topic_name, 0): Position(0, producer_id, epoch, near)})
     produce(source.confluent(), topic_name, varied(1500), config={"batch.num.messages": 70})

@@ -27,6 +27,7 @@ from heliograph.batch import columns as c
 from heliograph.batch import header, legacy
 from heliograph.batch.loading import ready
 from heliograph.batch.piece import Copy, Piece
+from heliograph.batch.records import decode_all
 from heliograph.batch.scan import Row, find, refuse
 from heliograph.errors import BatchError, CorruptBatch, RecordTooLarge
 
@@ -118,14 +119,17 @@ class Chunk:
         """Whether merging would pay: several batches wait, and they are small on the average."""
         return self.batches > 1 and self.remaining_bytes < self.batches * self._limits.merge_below_bytes
 
-    def skip(self, records: int) -> int:
-        """Drop the first `records` remaining records; how many were there to drop."""
+    def skip(self, records: int, runs: list[tuple[int, int]] | None = None) -> int:
+        """Drop the first `records` remaining records; how many were there to drop. Their source offsets go into `runs`,
+        as (offset, length), if anybody wants them."""
         dropped = 0
         while dropped < records and self._settle():
             row = self._at(self._row)
             left = row[c.AT_COUNT] - self._drop
             step = min(left, records - dropped)
             dropped += step
+            if runs is not None:
+                self._name(row, step, runs)
             if step == left:
                 self._advance(row)
             else:
@@ -146,6 +150,19 @@ class Chunk:
         if merge and row[c.AT_SIZE] < self._limits.merge_below_bytes and self.batches > 1 and (ready() or not passes):
             return self._merge(row)
         return self._pass_on(row) if passes else self._assemble(self._row + 1, self._codec(row))
+
+    def _name(self, row: Row, step: int, runs: list[tuple[int, int]]) -> None:
+        """The source offsets of the next `step` records of a batch."""
+        if row[c.AT_LAST] - row[c.AT_BASE] + 1 == row[c.AT_COUNT]:
+            runs.append((row[c.AT_BASE] + self._drop, step))
+            return
+        batch = self._view[row[c.AT_POS] : row[c.AT_POS] + row[c.AT_SIZE]]
+        offsets = [record.offset for record, _ in decode_all(bytes(batch)) if record is not None]
+        for offset in offsets[self._drop : self._drop + step]:
+            if runs and sum(runs[-1]) == offset:
+                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+            else:
+                runs.append((offset, 1))
 
     # -- where we are
 

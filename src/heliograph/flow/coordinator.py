@@ -16,19 +16,23 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from heliograph.errors import HeliographError, WireError
 from heliograph.flow.hub import TaskKey, Voice
+from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import same_cluster
+from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
+from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import encode
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
@@ -47,7 +51,9 @@ class Coordinator:
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
         self._topics = Topics(flow, self._source, self._target)
-        self._positions = PositionsLog(self._planner, flow.source, flow.target)
+        self._positions = PositionsLog(self._planner, flow)
+        self._offsets = OffsetMap(self._planner, flow)
+        self._specialists = Specialists(flow, self._offsets, self._positions, self._copied_topics)
         self._survey = Survey()
         self._tally = Tally()
         self._lock = threading.Lock()
@@ -69,15 +75,19 @@ class Coordinator:
         source_id, target_id = self._source.cluster_id(), self._target.cluster_id()
         if source_id == target_id:
             raise same_cluster(self.flow, source_id)
-        self._positions.ensure(self.flow.offset_storage_replication_factor)
+        self._positions.ensure()
+        self._offsets.ensure()
         self._positions.catch_up()
+        self._offsets.catch_up()
         self._survey = self._topics.survey()
         self._watcher.start()
+        self._specialists.start()
 
     def stop(self) -> None:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        self._specialists.stop()
         self._finish_epoch()
 
     @property
@@ -87,6 +97,7 @@ class Coordinator:
             return bool(self._voices)
 
     def close(self) -> None:
+        self._specialists.close()
         for client in (self._source, self._target, self._planner):
             client.close()
 
@@ -129,6 +140,7 @@ class Coordinator:
             log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
             self._positions.void(recreated)
         self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed], set(recreated))
+        self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
         by_tp = {r.tp: r for r in routes if r.tp in self._positions.known}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
@@ -140,6 +152,8 @@ class Coordinator:
                 isolation=self.flow.isolation,
                 positions_topic=self._positions.topic,
                 positions_partitions=self._positions.partitions,
+                map_topic=self._offsets.topic,
+                map_partitions=self._offsets.partitions,
                 epoch=epoch,
                 task=task,
                 seconds=self._epoch_seconds,
@@ -151,22 +165,26 @@ class Coordinator:
 
     def _lane(self, route: Route) -> LaneSpec:
         position = self._positions.known[route.tp]
-        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes)
+        last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
+        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run)
 
     def _claim(self, routes: list[Route], anew: set[TopicPartition]) -> None:
         """Start where MM2 stopped, if it was here; otherwise at the log's beginning, which the claim then fixes."""
         if not routes:
             return
-        starts = self._source.list_offsets([r.tp for r in routes], at="earliest")
+        starts = self._source.list_offsets([r.tp for r in routes], at=self.flow.start_at)
+        ends = self._target.list_offsets([r.remote for r in routes], at="latest")
         wanted = {}
         for route in routes:
-            start = starts[route.tp]
-            if isinstance(start, WireError):
-                log.warning("no start yet", flow=self.flow.name, partition=str(route.tp), why=str(start))
+            start, end = starts[route.tp], ends[route.remote]
+            if isinstance(start, WireError) or isinstance(end, WireError):
+                why = start if isinstance(start, WireError) else end
+                log.warning("no start yet", flow=self.flow.name, partition=str(route.tp), why=str(why))
                 continue
             known = self._positions.known.get(route.tp)
             at = known.next_offset if known and route.tp not in anew else start
-            wanted[route.tp] = (at, route.topic_id)
+            self._offsets.begin_anew(Subject(route.tp, route.topic_id), at, end)
+            wanted[route.tp] = (at, route.topic_id, end)
         self._positions.claim(wanted)
 
     # ---------------------------------------------------------------- what tasks say
@@ -185,17 +203,23 @@ class Coordinator:
         """To a repeated attempt: where its partitions stand now."""
         try:
             known = self._positions.catch_up()
+            self._offsets.catch_up()
         except HeliographError as error:
             self._troubled("reading positions for a repeated task", error)
             known = {}
-        lanes = [(*tp, encode(known[tp]).decode()) for tp in assigned if tp in known]
+        lanes = [
+            (*tp, encode(known[tp]).decode(), self._offsets.last_run(tp, known[tp])) for tp in assigned if tp in known
+        ]
         voice.say("positions", lanes=lanes)
 
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
+        for lane in report["lanes"]:
+            self._specialists.copied(TopicPartition(lane["topic"], lane["partition"]), lane["run"])
         if report["final"]:
             for lane in report["lanes"]:
-                self._positions.learn(TopicPartition(lane["topic"], lane["partition"]), lane["next"], lane["sequence"])
+                tp = TopicPartition(lane["topic"], lane["partition"])
+                self._positions.learn(tp, lane["next"], lane["sequence"], lane["target"])
             with self._lock:
                 self._ended.add(task[:2])
 
@@ -210,6 +234,10 @@ class Coordinator:
             voice.say("finish")
 
     # ---------------------------------------------------------------- new topics
+
+    def _copied_topics(self) -> dict[str, str]:
+        with self._lock:
+            return {r.tp.topic: r.remote.topic for r in self._survey.routes}
 
     def _watch(self) -> None:
         wait = self._interval()
@@ -264,6 +292,8 @@ class Coordinator:
             state, reason = self._query_state, self._query_reason or self._trouble
         if not reason and self._tally.trouble:
             reason = self._tally.trouble[0]
+        if not reason and (troubles := self._specialists.troubles):
+            reason = troubles[0]
         if state == "running" and not survey.routes:
             state, reason = "idle", reason or "no topic matches yet"
         elif state == "running" and not tasks and not self._tally.total("records"):

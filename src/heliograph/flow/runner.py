@@ -20,6 +20,7 @@ from heliograph.errors import EngineError, HeliographError
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
 from heliograph.flow.reach import check_clusters
+from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowStatus
 from heliograph.types import Flow
 
@@ -44,7 +45,8 @@ class Runner:
         spark_settings: Mapping[str, str] | None = None,
         epoch_seconds: float = EPOCH_SECONDS,
     ) -> None:
-        self._flows = list(flows)
+        self._flows = [flow for flow in flows if flow.enabled]
+        self._beating = [Specialists(flow) for flow in flows if not flow.enabled]  # pairs that only send heartbeats
         self._master = master
         self._settings = dict(spark_settings or {})
         self._address = self._settings.get("spark.driver.host", "127.0.0.1")
@@ -73,6 +75,8 @@ class Runner:
                 self._hub.close()
                 raise problems[0] or engine.exception() or EngineError("start failed")
             self._engine = engine.result()
+        for beating in self._beating:
+            beating.start()
         for coordinator in self._coordinators:
             thread = threading.Thread(
                 target=self._supervise, args=(coordinator,), name=coordinator.flow.name, daemon=True
@@ -93,6 +97,8 @@ class Runner:
         """Tasks first, so that positions are written; then Spark, gently as long as there is time, then not."""
         deadline = time.monotonic() + timeout_s
         self._stopping.set()
+        for beating in self._beating:
+            beating.stop()
         for coordinator in self._coordinators:
             coordinator.stop()
         patience = time.monotonic() + timeout_s * 0.6
@@ -103,6 +109,8 @@ class Runner:
         for coordinator in self._coordinators:
             coordinator.query("stopped")
             coordinator.close()
+        for beating in self._beating:
+            beating.close()
         self._hub.close()
 
     def _start_engine(self, engine_class: Future[type[Engine]]) -> Engine:

@@ -37,7 +37,7 @@ BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.05, 2.0
 
 @dataclass(slots=True)
 class Note:
-    """A record batch that is not a lane's: positions on their way to the positions topic."""
+    """A record batch that is not a lane's: positions, or what the offset map learns."""
 
     tp: TopicPartition
     data: bytes
@@ -72,7 +72,7 @@ class Target:
         self,
         cluster: Cluster,
         lanes: Iterable[Lane],
-        notes_topic: str,
+        notes_topics: set[str],
         selector: selectors.BaseSelector,
         *,
         drained: Callable[[Lane], None],
@@ -85,7 +85,7 @@ class Target:
         self._active: dict[Lane, None] = {}  # lanes with something to send, in turn
         self._notes: list[Note] = []
         self.pace = Pace()
-        self.brokers = Brokers(cluster, {tp.topic for tp in self._lanes} | {notes_topic}, selector, self)
+        self.brokers = Brokers(cluster, {tp.topic for tp in self._lanes} | notes_topics, selector, self)
         self.brokers.refresh()
 
     # ---------------------------------------------------------------- the loop calls

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
 from heliograph.types import Cluster, Isolation, TopicPartition
 
@@ -22,6 +23,7 @@ class LaneSpec:
     remote: TopicPartition
     position: Position
     max_batch_bytes: int  # the remote topic's max.message.bytes
+    last_run: Span | None = None  # what the offset map ends with
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Assignment:
     isolation: Isolation
     positions_topic: str
     positions_partitions: int
+    map_topic: str
+    map_partitions: int
     epoch: int
     task: int
     seconds: float  # how long the epoch lasts unless the coordinator ends it sooner

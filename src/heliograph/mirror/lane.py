@@ -16,13 +16,14 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from heliograph.batch import Chunk, Piece, patch
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.ledger import IN_FLIGHT, advance
+from heliograph.mirror.offsetmap import Writer
 from heliograph.mirror.positions import Position
 from heliograph.wire.codes import MESSAGE_TOO_LARGE
 
@@ -106,6 +107,9 @@ class Lane:
     chunks: deque[Chunk] = field(default_factory=deque)
     in_flight: deque[Sent] = field(default_factory=deque)
     runs: list[Run] = field(default_factory=list)
+    map: Writer = field(default_factory=Writer)
+    placed: deque[tuple[int, int]] = field(default_factory=deque)  # where the target has the records to be skipped
+    next_target: int = -1  # the target offset right after the last record settled or skipped; -1: not known
     counts: Counts = field(default_factory=Counts)
     last_timestamp: int = -1
 
@@ -113,6 +117,8 @@ class Lane:
     def of(cls, spec: LaneSpec) -> Lane:
         lane = cls(spec, spec.position, max_batch_bytes=spec.max_batch_bytes, written=spec.position)
         lane.fetch_offset = spec.position.next_offset
+        lane.map.last = spec.last_run
+        lane.next_target = spec.position.target
         return lane
 
     # ---------------------------------------------------------------- rule D
@@ -123,10 +129,13 @@ class Lane:
         self._forget()
         self.counts.resyncs += 1
 
-    def found(self, already_there: int) -> None:
-        """The target's answer to rule D: so many records from `acked` on are there."""
+    def found(self, already_there: int, placed: Sequence[tuple[int, int]] = ()) -> None:
+        """The target's answer to rule D: so many records from `acked` on are there; `placed` says at which offsets, as
+        (offset, length), if it is known."""
         self.state = State.FLOWING
         self.skip = already_there
+        self.placed = deque(placed)
+        self.next_target = self.acked.target if not already_there or placed else -1
         self.proven = False
         self.fetch_offset = self.acked.next_offset
         self.next_sequence = self.acked.sequence
@@ -159,7 +168,9 @@ class Lane:
         if self.skip:
             # `acked` stays where it is until a chunk is behind us as a whole: inside a batch with holes, the offset
             # that belongs to a sequence is not known without decoding.
-            dropped = chunk.skip(self.skip)
+            runs: list[tuple[int, int]] = []
+            dropped = chunk.skip(self.skip, runs)
+            self._note_skipped(runs)
             self.skip -= dropped
             self.counts.repeated += dropped
             self.next_sequence = advance(self.next_sequence, dropped)
@@ -167,6 +178,17 @@ class Lane:
             self.chunks.append(chunk)
             self.queued_bytes += chunk.remaining_bytes
         self._settle_idle()
+
+    def _note_skipped(self, runs: list[tuple[int, int]]) -> None:
+        for source_offset, length in runs:
+            while length and self.placed:
+                target, room = self.placed.popleft()
+                step = min(length, room)
+                self._note_run(source_offset, target, step, 0)
+                self.next_target = target + step
+                source_offset, length = source_offset + step, length - step
+                if room > step:
+                    self.placed.appendleft((target + step, room - step))
 
     def jump(self, offset: int) -> None:
         """Retention took everything before `offset`. What rule D says the target already holds of it is not lost; how
@@ -177,6 +199,9 @@ class Lane:
         self.counts.lost += gone - there
         self.fetch_offset = offset
         self.next_sequence = advance(self.next_sequence, there)
+        if there:
+            self.placed.clear()  # which of them is which cannot be said any more
+            self.next_target = -1
         self._settle_idle()
 
     # ---------------------------------------------------------------- out
@@ -270,6 +295,7 @@ class Lane:
         self.counts.bytes += len(piece.data)
         self.counts.batches += 1
         self.last_timestamp = piece.max_timestamp
+        self.next_target = base_offset + piece.records
         self._advance(piece.next_offset, advance(sent.sequence, piece.records))
 
     def _settle_idle(self) -> None:
@@ -279,21 +305,29 @@ class Lane:
 
     def _advance(self, next_offset: int, sequence: int) -> None:
         self.acked = Position(
-            next_offset, self.acked.producer_id, self.acked.producer_epoch, sequence, self.spec.topic_id
+            next_offset,
+            self.acked.producer_id,
+            self.acked.producer_epoch,
+            sequence,
+            self.spec.topic_id,
+            self.next_target,
         )
 
     def _note_runs(self, piece: Piece, base_offset: int) -> None:
         share = len(piece.data) / max(piece.records, 1)
         for source_offset, length in piece.runs:
-            last = self.runs[-1] if self.runs else None
-            size = round(share * length)
-            if (
-                last
-                and last.source_offset + last.length == source_offset
-                and last.target_offset + last.length == base_offset
-            ):
-                last.length += length
-                last.bytes += size
-            else:
-                self.runs.append(Run(source_offset, base_offset, length, size))
+            self._note_run(source_offset, base_offset, length, round(share * length))
             base_offset += length
+
+    def _note_run(self, source_offset: int, target_offset: int, length: int, size: int) -> None:
+        self.map.note(source_offset, target_offset, length)
+        last = self.runs[-1] if self.runs else None
+        if (
+            last
+            and last.source_offset + last.length == source_offset
+            and last.target_offset + last.length == target_offset
+        ):
+            last.length += length
+            last.bytes += size
+        else:
+            self.runs.append(Run(source_offset, target_offset, length, size))

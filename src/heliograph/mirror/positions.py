@@ -37,6 +37,7 @@ class Position:
     producer_epoch: int = -1
     sequence: int = 0  # of the record at next_offset or the first one after it
     topic_id: UUID | None = None  # the source topic's, when the position was written
+    target: int = -1  # the target offset right after the last record counted; -1: not known
 
     @property
     def claimed(self) -> bool:
@@ -70,6 +71,8 @@ def encode(position: Position) -> bytes:
         value["sequence"] = position.sequence
         if position.topic_id is not None:
             value["topicId"] = str(position.topic_id)
+        if position.target >= 0:
+            value["targetOffset"] = position.target
     return msgspec.json.encode(value)
 
 
@@ -86,8 +89,14 @@ def decode(value: bytes | None) -> Position | None:
     next_offset = max(int(fields["offset"]) + 1, 0)
     if not all(_whole(fields.get(k)) for k in ("producerId", "producerEpoch", "sequence")):
         return Position(next_offset)
+    target = fields["targetOffset"] if _whole(fields.get("targetOffset")) else -1
     return Position(
-        next_offset, fields["producerId"], fields["producerEpoch"], fields["sequence"] % SEQUENCES, _uuid(fields)
+        next_offset,
+        fields["producerId"],
+        fields["producerEpoch"],
+        fields["sequence"] % SEQUENCES,
+        _uuid(fields),
+        max(target, -1),
     )
 
 

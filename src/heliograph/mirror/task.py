@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import structlog
@@ -21,7 +21,7 @@ import structlog
 from heliograph import batch
 from heliograph.batch import Record, encode
 from heliograph.errors import BrokerError, HeliographError, WireError
-from heliograph.mirror import positions
+from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.append import Note, Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.fetch import Source
@@ -29,9 +29,9 @@ from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.ledger import already_there
 from heliograph.mirror.link import Link
 from heliograph.mirror.positions import Position
-from heliograph.mirror.tail import last_sequence_in_log
+from heliograph.mirror.tail import last_sequence_in_log, places
 from heliograph.types import TopicPartition
-from heliograph.wire import versions
+from heliograph.wire import Client, ProducerState, versions
 
 log = structlog.get_logger()
 
@@ -43,6 +43,14 @@ LEDGER_EVERY_S = 5.0  # rows go to Spark this often, so that a long epoch does n
 FINISH_S = 2.0  # how long the end of an epoch waits for answers still due
 
 Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Rule D's answer: how many records from the position on the target holds, and at which offsets if it can be said."""
+
+    there: int
+    placed: tuple[tuple[int, int], ...] = ()
 
 
 def warm() -> None:
@@ -62,7 +70,7 @@ class Task:
         self._target = Target(
             assignment.target,
             self._lanes,
-            assignment.positions_topic,
+            {assignment.positions_topic, assignment.map_topic},
             self._selector,
             drained=lambda lane: self._source.drained(lane),
             lost_track=self._lost_track,
@@ -83,12 +91,16 @@ class Task:
     def _specs(self) -> list[LaneSpec]:
         """The lanes as assigned; for a repeated attempt with positions as they are now, since the plan's are as old as
         the epoch and rule D would read all that again only to skip it."""
-        newer: dict[TopicPartition, Position] = {}
+        newer: dict[TopicPartition, tuple[Position, offsetmap.Span | None]] = {}
         if self._attempt > 0:
-            for topic, partition, value in self._link.await_word("positions").get("lanes", ()):
+            for topic, partition, value, run in self._link.await_word("positions").get("lanes", ()):
                 if (position := positions.decode(value.encode())) is not None:
-                    newer[TopicPartition(topic, partition)] = position
-        return [replace(spec, position=newer.get(spec.tp, spec.position)) for spec in self.assignment.lanes]
+                    newer[TopicPartition(topic, partition)] = (position, offsetmap.Span(*run) if run else None)
+        specs = []
+        for spec in self.assignment.lanes:
+            position, run = newer.get(spec.tp, (spec.position, spec.last_run))
+            specs.append(replace(spec, position=position, last_run=run))
+        return specs
 
     # ---------------------------------------------------------------- the loop
 
@@ -146,9 +158,10 @@ class Task:
         deadline = time.monotonic() + FINISH_S
         while self._target.outstanding and (now := time.monotonic()) < deadline:
             self._turn(now, until=deadline)
-        self._write_positions()
-        while (self._target.notes_waiting or self._notes_out) and (now := time.monotonic()) < deadline + 1.0:
-            self._turn(now, until=deadline + 1.0)
+        for _ in range(2):  # twice: a lane may have waited for the map's word on what it acknowledged before
+            self._write_positions()
+            while (self._target.notes_waiting or self._notes_out) and (now := time.monotonic()) < deadline + 1.0:
+                self._turn(now, until=deadline + 1.0)
         self._report(final=True)
 
     def _close(self) -> None:
@@ -189,31 +202,20 @@ class Task:
             lane.asking = True
         client = self._target.brokers.client
 
-        def ask() -> dict[TopicPartition, int | HeliographError | None]:
+        def ask() -> dict[TopicPartition, Held | HeliographError]:
             states = client.describe_producers(list(asked))
-            held: dict[TopicPartition, int | HeliographError | None] = {}
-            for remote, (_, acked) in asked.items():
-                state = states[remote]
-                if isinstance(state, WireError):
-                    held[remote] = state
-                elif acked.producer_id in state:
-                    held[remote] = state[acked.producer_id].last_sequence
-                elif acked.sequence == 0:
-                    held[remote] = None  # a claim nobody has used yet
-                else:
-                    held[remote] = last_sequence_in_log(client, remote, acked.producer_id)
-            return held
+            return {remote: _held(client, remote, acked, states[remote]) for remote, (_, acked) in asked.items()}
 
         def answered(held: dict[TopicPartition, Any] | None, error: HeliographError | None) -> None:
-            for remote, (lane, acked) in asked.items():
+            for remote, (lane, _) in asked.items():
                 lane.asking = False
                 answer = error if held is None else held[remote]
-                self._answered(lane, acked, answer)
+                self._answered(lane, answer)
 
         self._target.brokers.errands.submit(ask, answered)
 
-    def _answered(self, lane: Lane, acked: Position, answer: int | HeliographError | None) -> None:
-        if lane.state is not State.LOST:
+    def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
+        if lane.state is not State.LOST or answer is None:
             return
         if isinstance(answer, HeliographError):
             if answer.retriable:
@@ -226,15 +228,14 @@ class Task:
                 lane.park(f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
                 self._park(lane)
             return
-        there = already_there(acked, answer)
-        if there < 0:
+        if answer.there < 0:
             lane.park(
-                f"{lane.spec.remote} holds {-there} records fewer than it acknowledged: truncated or created again",
+                f"{lane.spec.remote} holds {-answer.there} records fewer than it acknowledged: truncated or created again",
                 "check the target; to copy the topic anew, delete its record in the positions topic",
             )
             self._park(lane)
             return
-        lane.found(there)
+        lane.found(answer.there, answer.placed)
         self._source.reopen(lane)
 
     def _ask_limit(self, lane: Lane) -> None:
@@ -262,30 +263,63 @@ class Task:
     # ---------------------------------------------------------------- positions
 
     def _write_positions(self) -> None:
-        """Rule C: only what is acknowledged. Lanes that moved, one batch per partition of the positions topic."""
-        by_partition: dict[int, list[tuple[Lane, Position, bytes]]] = {}
+        """Rule C: only what is acknowledged, of lanes that moved. Invariant a of the offset map: where a new run began,
+        the map's record goes first, and the position when that is acknowledged."""
+        mapped: list[Moved] = []
+        plain: list[Moved] = []
         for lane in self._lanes:
-            if lane.written is None or lane.acked != lane.written:
-                key = positions.key_of(self.assignment.source.alias, lane.spec.tp)
-                partition = positions.partition_for(key, self.assignment.positions_partitions)
-                by_partition.setdefault(partition, []).append((lane, lane.acked, key))
-        now_ms = time.time_ns() // 1_000_000
-        for partition, entries in by_partition.items():
-            records = [Record(i, now_ms, key, positions.encode(p), ()) for i, (_, p, key) in enumerate(entries)]
-            self._notes_out += 1
-            self._target.note(
-                Note(
-                    TopicPartition(self.assignment.positions_topic, partition),
-                    encode(records),
-                    lambda ok, entries=entries: self._positions_written(ok, entries),  # type: ignore[misc]
-                )
+            if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
+                segments = lane.map.take()
+                (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
+        self._note_positions(plain)
+        self._note_map(mapped)
+
+    def _note_map(self, moved: list[Moved]) -> None:
+        a = self.assignment
+        by_partition: dict[int, list[Moved]] = {}
+        for one in moved:
+            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
+        for partition, group in by_partition.items():
+            pairs = [
+                (offsetmap.key_of(a.source.alias, one.subject, segment[0].source), offsetmap.encode(segment))
+                for one in group
+                for segment in one.segments
+            ]
+            self._note(
+                TopicPartition(a.map_topic, partition), pairs, lambda ok, group=group: self._map_written(ok, group)  # type: ignore[misc]
             )
 
-    def _positions_written(self, ok: bool, entries: list[tuple[Lane, Position, bytes]]) -> None:
-        self._notes_out -= 1
+    def _map_written(self, ok: bool, group: list[Moved]) -> None:
+        for one in group:
+            one.lane.map.written(ok, one.segments)
         if ok:
-            for lane, position, _ in entries:
-                lane.written = position
+            self._note_positions(group)
+
+    def _note_positions(self, moved: list[Moved]) -> None:
+        """One batch per partition of the positions topic."""
+        a = self.assignment
+        by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
+        for one in moved:
+            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            partition = positions.partition_for(key, a.positions_partitions)
+            by_partition.setdefault(partition, []).append((one, key))
+        for partition, group in by_partition.items():
+            pairs = [(key, positions.encode(one.position)) for one, key in group]
+            self._note(
+                TopicPartition(a.positions_topic, partition), pairs, lambda ok, group=group: _positions_written(ok, group)  # type: ignore[misc]
+            )
+
+    def _note(self, tp: TopicPartition, pairs: list[tuple[bytes, bytes]], done: Callable[[bool], None]) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        batch = encode([Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(pairs)])
+        self._notes_out += 1
+
+        def answered(ok: bool) -> None:
+            self._notes_out -= 1
+            done(ok)
+
+        self._target.note(Note(tp, batch, answered))
 
     # ---------------------------------------------------------------- telling
 
@@ -311,6 +345,8 @@ class Task:
                         "reason": lane.reason,
                         "fix": lane.fix,
                         "timestamp": lane.last_timestamp,
+                        "target": lane.acked.target,
+                        "run": lane.map.last,
                         **asdict(c),
                     }
                 )
@@ -336,3 +372,38 @@ class Task:
                     run.length,
                     run.bytes,
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A lane's position at one moment, and what the offset map must hold before it may be written."""
+
+    lane: Lane
+    position: Position
+    segments: list[list[offsetmap.Span]]
+
+    @property
+    def subject(self) -> offsetmap.Subject:
+        return offsetmap.Subject(self.lane.spec.tp, self.lane.spec.topic_id)
+
+
+def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
+    if ok:
+        for one, _ in group:
+            one.lane.written = one.position
+
+
+def _held(
+    client: Client, remote: TopicPartition, acked: Position, state: dict[int, ProducerState] | BrokerError
+) -> Held | HeliographError:
+    if isinstance(state, WireError):
+        return state
+    if acked.producer_id in state:
+        last: int | None = state[acked.producer_id].last_sequence
+    elif acked.sequence == 0:
+        last = None  # a claim nobody has used yet
+    else:
+        last = last_sequence_in_log(client, remote, acked.producer_id)
+    there = already_there(acked, last)
+    placed = places(client, remote, acked, there) if there > 0 and acked.target >= 0 else []
+    return Held(there, tuple(placed))

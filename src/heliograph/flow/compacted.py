@@ -1,0 +1,82 @@
+"""A compacted topic that holds state: made when missing, appended to, read to its end again and again.
+
+Positions, the offset map, checkpoints, heartbeats and offset syncs all live in one. What the records mean is the
+caller's business, and so is nonsense among them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from heliograph.batch import Record, decode_all, encode
+from heliograph.errors import BrokerError, ConfigError, WireError
+from heliograph.types import TopicPartition
+from heliograph.wire import Client, NewTopic
+from heliograph.wire.codes import INVALID_REPLICATION_FACTOR, TOPIC_ALREADY_EXISTS
+
+FETCH_BYTES = 4 << 20
+BATCH_RECORDS = 2000  # per append: well below any limit of a batch's size
+APPEAR_S = 30.0
+
+
+class CompactedLog:
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client = client
+        self.topic = topic
+        self.partitions = 0
+        self._read_to: dict[int, int] = {}
+
+    def ensure(self, partitions: int, replication_factor: int, key: str) -> None:
+        """Made as MM2 would: compacted. `key` is what the replication factor is called in the file."""
+        if self.count():
+            return
+        spec = NewTopic(self.topic, partitions, replication_factor, {"cleanup.policy": "compact"})
+        error = self._client.create_topics([spec])[self.topic]
+        if error is not None and error.code == INVALID_REPLICATION_FACTOR:
+            raise ConfigError(
+                f"{key} is {replication_factor}, more than {self._client.alias} has brokers: {self.topic} cannot be "
+                f"created. Set it to the number of brokers, or 1"
+            )
+        if error is not None and error.code != TOPIC_ALREADY_EXISTS:
+            raise error
+        deadline = time.monotonic() + APPEAR_S
+        while not self.count():
+            if time.monotonic() > deadline:
+                raise BrokerError(3, "UNKNOWN_TOPIC_OR_PARTITION", "created but not to be seen", topic=self.topic)
+            time.sleep(0.05)
+
+    def count(self) -> int:
+        topic = self._client.metadata([self.topic]).topics.get(self.topic)
+        self.partitions = len(topic.partitions) if topic and not topic.error else 0
+        return self.partitions
+
+    def append(self, partition: int, pairs: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int = 0) -> None:
+        now_ms = timestamp_ms or time.time_ns() // 1_000_000
+        for begin in range(0, len(pairs), BATCH_RECORDS):
+            part = pairs[begin : begin + BATCH_RECORDS]
+            records = [Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(part)]
+            self._client.produce(TopicPartition(self.topic, partition), encode(records))
+
+    def news(self, partitions: Iterable[int] | None = None) -> Iterator[Record]:
+        """Every record since the last call, up to the ends as they are now."""
+        tps = [TopicPartition(self.topic, p) for p in (range(self.partitions) if partitions is None else partitions)]
+        ends = self._client.list_offsets(tps, at="latest")
+        for tp in tps:
+            end = ends[tp]
+            if isinstance(end, WireError):
+                raise end
+            yield from self._read(tp, end)
+
+    def _read(self, tp: TopicPartition, end: int) -> Iterator[Record]:
+        at = self._read_to.get(tp.partition, 0)
+        while at < end:
+            part = self._client.fetch(tp, at, max_bytes=FETCH_BYTES)
+            before = at
+            for record, next_offset in decode_all(part.records):
+                if record is not None and record.offset >= at:
+                    yield record
+                at = max(at, next_offset)
+            if at == before:
+                at = end  # a compacted-away tail: nothing but holes up to the end
+        self._read_to[tp.partition] = at

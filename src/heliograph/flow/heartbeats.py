@@ -1,0 +1,27 @@
+"""Heartbeats: MM2's sign of life, one record an interval into `heartbeats` on the target.
+
+Java's client counts hops by the names of their copies; dashboards measure end-to-end delay by their timestamps.
+"""
+
+from __future__ import annotations
+
+import time
+
+from heliograph.flow.compacted import CompactedLog
+from heliograph.formats import Heartbeat
+from heliograph.policy import HEARTBEATS
+from heliograph.types import Flow
+from heliograph.wire import Client
+
+
+class Heartbeats:
+    def __init__(self, flow: Flow, target: Client) -> None:
+        self._flow = flow
+        self._log = CompactedLog(target, HEARTBEATS)
+
+    def beat(self) -> None:
+        if not self._log.partitions:
+            self._log.ensure(1, self._flow.heartbeats_replication_factor, "heartbeats.topic.replication.factor")
+        now_ms = time.time_ns() // 1_000_000
+        beat = Heartbeat(self._flow.source.alias, self._flow.target.alias, now_ms)
+        self._log.append(0, [(beat.key(), beat.value())], now_ms)

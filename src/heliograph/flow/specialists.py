@@ -1,0 +1,110 @@
+"""The specialists of one flow: everything MM2 does beside copying, each a chore with connections of its own.
+
+Heartbeats, offset syncs, checkpoints, group offsets, topics' settings and permissions. None of them touches the data, and
+none of them waits for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from heliograph.flow.acls import AclSync
+from heliograph.flow.checkpoints import Checkpoints
+from heliograph.flow.chores import Chore
+from heliograph.flow.configs import ConfigSync
+from heliograph.flow.groups import GroupSync
+from heliograph.flow.heartbeats import Heartbeats
+from heliograph.flow.offsets import OffsetMap
+from heliograph.flow.positions import PositionsLog
+from heliograph.flow.syncs import OffsetSyncs
+from heliograph.types import Cluster, Flow, TopicPartition
+from heliograph.wire import Client
+
+SYNC_EVERY_S = 1.0  # offset syncs; when one is due is MM2's rule, this bounds how many are written
+JOIN_S = 0.5
+
+
+class Specialists:
+    def __init__(
+        self,
+        flow: Flow,
+        offsets: OffsetMap | None = None,
+        positions: PositionsLog | None = None,
+        topics: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`topics` gives the topics copied now: source name -> remote name. A flow that copies nothing has heartbeats
+        only, and needs none of the rest."""
+        self.flow = flow
+        self._clients: list[Client] = []
+        self._chores: list[Chore] = []
+        self._syncs: OffsetSyncs | None = None
+        self._heartbeats()
+        if flow.enabled and offsets is not None and positions is not None:
+            self._offset_syncs()
+            self._checkpoints(offsets, positions)
+            self._topics(topics)
+
+    def _heartbeats(self) -> None:
+        every_s = self.flow.emit_heartbeats_s
+        if every_s is not None:
+            beats = Heartbeats(self.flow, self._client(self.flow.target))
+            self._add("heartbeats", beats.beat, every_s, delay_s=every_s)
+
+    def _offset_syncs(self) -> None:
+        if self.flow.emit_offset_syncs:
+            self._syncs = OffsetSyncs(self.flow, self._client(self.flow.source), self._client(self.flow.target))
+            self._add("offset syncs", self._syncs.write, SYNC_EVERY_S)
+
+    def _checkpoints(self, offsets: OffsetMap, positions: PositionsLog) -> None:
+        flow = self.flow
+        if flow.emit_checkpoints_s is None or not flow.emit_offset_syncs:  # MM2 has no checkpoints without syncs
+            return
+        source, target = self._client(flow.source), self._client(flow.target)
+        checkpoints = Checkpoints(flow, source, target, offsets, positions)
+        self._add("checkpoints", checkpoints.emit, flow.emit_checkpoints_s)
+        if flow.sync_group_offsets_s is not None:
+            groups = GroupSync(flow, self._client(flow.target), checkpoints)
+            self._add("group offsets", groups.sync, flow.sync_group_offsets_s, delay_s=flow.sync_group_offsets_s)
+
+    def _topics(self, topics: Callable[[], Mapping[str, str]]) -> None:
+        flow = self.flow
+        if flow.sync_topic_configs_s is not None:
+            configs = ConfigSync(flow, self._client(flow.source), self._client(flow.target))
+            self._add("topic configs", lambda: configs.sync(topics()), flow.sync_topic_configs_s)
+        if flow.sync_topic_acls_s is not None:
+            acls = AclSync(flow, self._client(flow.source), self._client(flow.target))
+            self._add("topic ACLs", lambda: acls.sync(topics()), flow.sync_topic_acls_s)
+
+    def _client(self, cluster: Cluster) -> Client:
+        client = Client(cluster, timeout_s=self.flow.admin_timeout_s)
+        self._clients.append(client)
+        return client
+
+    def _add(self, what: str, action: Callable[[], object], interval_s: float, delay_s: float = 0.0) -> None:
+        self._chores.append(Chore(self.flow.name, what, action, interval_s=interval_s, delay_s=delay_s))
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        for chore in self._chores:
+            chore.start()
+
+    def stop(self) -> None:
+        for chore in self._chores:
+            chore.stop()
+
+    def close(self) -> None:
+        for chore in self._chores:
+            chore.join(JOIN_S)
+        for client in self._clients:
+            client.close()
+
+    # ---------------------------------------------------------------- what it hears and says
+
+    def copied(self, tp: TopicPartition, run: Sequence[int] | None) -> None:
+        if self._syncs is not None:
+            self._syncs.note(tp, run)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        return tuple(f"{chore.what}: {chore.trouble}" for chore in self._chores if chore.trouble is not None)

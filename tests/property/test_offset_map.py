@@ -1,0 +1,135 @@
+"""The offset map over arbitrary holes, crashes and foreign writes: every offset to the very record, never past one."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliograph.mirror import offsetmap
+from heliograph.mirror.offsetmap import Runs, Span, Subject, Writer
+from heliograph.types import TopicPartition
+
+# steps of a copy: records in a row, a hole at the source, somebody else's records on the target, a crash
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["copy", "hole", "foreign", "crash", "flush"]), st.integers(1, 2000)), max_size=60
+)
+
+
+class Copier:
+    """A lane's life without sockets: what it noted, what became durable, where the position stands."""
+
+    def __init__(self) -> None:
+        self.truth: list[tuple[int, int]] = []  # (source, target) of each record
+        self.source = self.target = 0
+        self.log: list[list[Span]] = []  # the map's topic
+        self.position = (0, 0)  # durable: records, target offset
+        self.writer = Writer()
+
+    def copy(self, length: int) -> None:
+        for piece in (length // 2, length - length // 2):
+            if piece:
+                self.writer.note(self.source, self.target, piece)
+                self.truth += [(self.source + i, self.target + i) for i in range(piece)]
+                self.source, self.target = self.source + piece, self.target + piece
+
+    def flush(self, lose_position: bool = False) -> None:
+        segments = self.writer.take()
+        self.log += [offsetmap.decode(offsetmap.encode(segment)) for segment in segments]
+        self.writer.written(True, segments)
+        if not lose_position:
+            after = self.truth[-1][1] + 1 if self.truth else 0
+            self.position = (len(self.truth), after)
+
+    def crash(self, lose_position: bool) -> None:
+        """Killed after the map's records and maybe before the position; the next attempt finds the rest by rule D."""
+        self.flush(lose_position)
+        runs = self.read()
+        self.writer = Writer(last=runs.open_to(self.position[1]) if len(runs) else None)
+        for source, target in self.truth[self.position[0] :]:
+            self.writer.note(source, target, 1)
+
+    def read(self) -> Runs:
+        runs = Runs()
+        for segment in self.log:
+            runs.add(segment)
+        return runs
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_every_offset_leads_to_its_record(steps: list[tuple[str, int]]) -> None:
+    copier = Copier()
+    for step, size in steps:
+        match step:
+            case "copy":
+                copier.copy(size)
+            case "hole":
+                copier.source += size
+            case "foreign":
+                copier.target += size
+            case "crash":
+                copier.crash(lose_position=bool(size % 2))
+            case "flush":
+                copier.flush()
+    copier.flush()
+    if not copier.truth:
+        return
+    runs = copier.read()
+    sources = [source for source, _ in copier.truth]
+    first_target = copier.truth[0][1]
+    end = copier.position[1]
+    for offset in range(0, copier.source + 3, max(1, copier.source // 500)):
+        got = runs.translate(offset, end)
+        at = bisect_left(sources, offset)
+        if got is None:
+            assert offset < sources[0]
+            assert first_target > 0
+            continue
+        if at < len(sources) and sources[at] == offset:
+            assert got == copier.truth[at][1]  # exactly that record
+        # In a hole: behind the last record before it, and not behind the first one after it.
+        if at:
+            assert got > copier.truth[at - 1][1]
+        if at < len(sources):
+            assert got <= copier.truth[at][1]
+        else:
+            assert got == end
+
+
+@given(st.binary(max_size=60))
+def test_nonsense_is_no_run(value: bytes) -> None:
+    for span in offsetmap.decode(value):
+        assert span.source >= 0
+        assert span.target >= 0
+        assert span.length >= 0
+    assert offsetmap.subject_of_key(value, "a") is None
+
+
+def test_a_key_names_cluster_partition_and_topic_id() -> None:
+    subject = Subject(TopicPartition("t", 3), None)
+    key = offsetmap.key_of("a", subject, 7)
+    assert offsetmap.subject_of_key(key, "a") == subject
+    assert offsetmap.subject_of_key(key, "b") is None
+
+
+def test_long_rows_of_runs_fall_into_segments_that_read_back_as_one() -> None:
+    writer = Writer()
+    for i in range(2 * offsetmap.SEGMENT_RUNS + 10):
+        writer.note(3 * i, 2 * i, 2)
+    segments = writer.take()
+    assert len(segments) == 3
+    assert all(later[0] == earlier[-1] for earlier, later in zip(segments, segments[1:], strict=False))
+    runs = Runs()
+    for segment in segments:
+        runs.add(offsetmap.decode(offsetmap.encode(segment)))
+    assert len(runs) == 2 * offsetmap.SEGMENT_RUNS + 10
+
+
+def test_a_partition_copied_anew_replaces_what_was_known() -> None:
+    runs = Runs()
+    runs.add([Span(0, 0, 10), Span(12, 10, 5)])
+    runs.add([Span(0, 50, 4)])
+    assert runs.translate(2, 54) == 52
+    assert runs.last == Span(0, 50, 4)
