@@ -1,4 +1,4 @@
-"""Topics as an administrator sees them: create, grow, describe, delete.
+"""Topics as an administrator sees them: create, grow, describe, alter, delete.
 
 Answers for the shape of these calls and a result per topic; a failure of one topic is a value, not an exception.
 Sending, retrying and finding the controller is the client's.
@@ -15,6 +15,7 @@ from heliograph.wire import codes
 from heliograph.wire.calls import Calls
 
 _TOPIC_RESOURCE = 2
+_SET, _DELETE = 0, 1  # IncrementalAlterConfigs
 # Kafka's names for where a config value comes from (ConfigSource).
 _SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
@@ -122,6 +123,36 @@ def describe_configs(
         else:
             described[name] = {str(entry.name): _entry(entry) for entry in result.configs}
     return described
+
+
+def alter_configs(
+    client: Calls, changes: Mapping[str, Mapping[str, str | None]], *, timeout_s: float
+) -> dict[str, BrokerError | None]:
+    if not changes:
+        return {}
+    answer = client.call(
+        "incremental_alter_configs",
+        controller=True,
+        timeout_s=timeout_s,
+        resources=[
+            {
+                "resource_type": _TOPIC_RESOURCE,
+                "resource_name": name,
+                "configs": [
+                    {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+                    for key, value in configs.items()
+                ],
+            }
+            for name, configs in changes.items()
+        ],
+        validate_only=False,
+    )
+    results: dict[str, BrokerError | None] = {}
+    for result in answer.responses:
+        name, code = str(result.resource_name), int(result.error_code)
+        message = result.error_message
+        results[name] = codes.broker_error(code, message, cluster=client.alias, topic=name) if code else None
+    return results
 
 
 def _entry(entry: Any) -> ConfigEntry:
