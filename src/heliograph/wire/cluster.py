@@ -132,9 +132,10 @@ class Client(Calls):
         return topics.delete(self, names, timeout_s=timeout_s or self.timeout_s)
 
     def describe_topic_configs(
-        self, names: Iterable[str], *, timeout_s: float | None = None
+        self, names: Iterable[str], *, inherited: bool = False, timeout_s: float | None = None
     ) -> dict[str, dict[str, ConfigEntry] | BrokerError]:
-        return topics.describe_configs(self, names, timeout_s=timeout_s or self.timeout_s)
+        """Topic -> setting -> its value and where that comes from; with `inherited` also what it would be otherwise."""
+        return topics.describe_configs(self, names, inherited=inherited, timeout_s=timeout_s or self.timeout_s)
 
     def alter_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]], *, timeout_s: float | None = None

@@ -16,9 +16,10 @@ from heliograph.wire.calls import Calls
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1  # IncrementalAlterConfigs
+_OF_THE_TOPIC = 1
 # Kafka's names for where a config value comes from (ConfigSource).
 _SOURCES = {
-    1: "DYNAMIC_TOPIC_CONFIG",
+    _OF_THE_TOPIC: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
@@ -45,6 +46,7 @@ class ConfigEntry:
     source: str  # ConfigSource of Kafka: DYNAMIC_TOPIC_CONFIG, DEFAULT_CONFIG …
     read_only: bool
     sensitive: bool
+    inherited: str | None = None  # what would hold without a value of the topic's own, if that was asked for
 
     @property
     def is_default(self) -> bool:
@@ -103,7 +105,7 @@ def delete(client: Calls, names: Iterable[str], *, timeout_s: float) -> dict[str
 
 
 def describe_configs(
-    client: Calls, names: Iterable[str], *, timeout_s: float
+    client: Calls, names: Iterable[str], *, inherited: bool, timeout_s: float
 ) -> dict[str, dict[str, ConfigEntry] | BrokerError]:
     names = list(names)
     if not names:
@@ -114,6 +116,7 @@ def describe_configs(
         resources=[
             {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None} for name in names
         ],
+        include_synonyms=inherited,
     )
     described: dict[str, dict[str, ConfigEntry] | BrokerError] = {}
     for result in answer.results:
@@ -158,7 +161,12 @@ def alter_configs(
 def _entry(entry: Any) -> ConfigEntry:
     source = int(entry.config_source)
     return ConfigEntry(
-        entry.value, _SOURCES.get(source, f"SOURCE_{source}"), bool(entry.read_only), bool(entry.is_sensitive)
+        entry.value,
+        _SOURCES.get(source, f"SOURCE_{source}"),
+        bool(entry.read_only),
+        bool(entry.is_sensitive),
+        # Synonyms come in the order in which they win.
+        next((each.value for each in entry.synonyms if int(each.source) != _OF_THE_TOPIC), None),
     )
 
 
