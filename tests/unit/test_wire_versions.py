@@ -25,6 +25,14 @@ BROKERS = {
         "sasl_authenticate": (0, 2),
         "create_partitions": (0, 3),
         "describe_producers": (0, 0),
+        "incremental_alter_configs": (0, 1),
+        "list_groups": (0, 4),
+        "find_coordinator": (0, 3),
+        "describe_groups": (0, 5),
+        "offset_fetch": (0, 7),
+        "offset_commit": (0, 8),
+        "describe_acls": (0, 2),
+        "create_acls": (0, 2),
     },
     "3.9": {
         "produce": (0, 11),
@@ -40,6 +48,14 @@ BROKERS = {
         "sasl_authenticate": (0, 2),
         "create_partitions": (0, 3),
         "describe_producers": (0, 0),
+        "incremental_alter_configs": (0, 1),
+        "list_groups": (0, 5),
+        "find_coordinator": (0, 6),
+        "describe_groups": (0, 5),
+        "offset_fetch": (0, 9),
+        "offset_commit": (0, 9),
+        "describe_acls": (0, 3),
+        "create_acls": (0, 3),
     },
     "4.3": {
         "produce": (0, 13),
@@ -55,6 +71,14 @@ BROKERS = {
         "sasl_authenticate": (0, 2),
         "create_partitions": (0, 3),
         "describe_producers": (0, 0),
+        "incremental_alter_configs": (0, 1),
+        "list_groups": (0, 5),
+        "find_coordinator": (0, 6),
+        "describe_groups": (0, 6),
+        "offset_fetch": (1, 10),
+        "offset_commit": (2, 10),
+        "describe_acls": (1, 3),
+        "create_acls": (1, 3),
     },
 }
 EXPECTED = {
@@ -97,4 +121,4 @@ def test_no_version_in_common(offered: dict[int, tuple[int, int]], word: str) ->
 
 
 def test_a_call_outside_the_table_is_used_as_kio_knows_it() -> None:
-    assert pick("find_coordinator", {10: (0, 99)}) == known_versions("find_coordinator")[-1]
+    assert pick("consumer_group_describe", {69: (0, 99)}) == known_versions("consumer_group_describe")[-1]

@@ -1,24 +1,27 @@
 """Which topics a flow copies, and the remote topics they need: made before their data comes.
 
-Reads both clusters' metadata, applies the policy, creates what is missing with the source's partition count. Does not
-alter topics that exist: a remote topic that cannot take a partition has that partition parked, with the reason.
+Reads both clusters' metadata, applies the policy, creates what is missing with the source's partition count and settings,
+and adds partitions where the source has more. A remote topic with more partitions is left as it is; what cannot be made
+is parked, with the reason. With the identity policy a topic of the same name on the target is the remote topic.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError
+from heliograph.flow.configs import ConfigSync, Entries, creation_configs, needs_durability
 from heliograph.flow.status import ParkedPartition
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
-from heliograph.wire.codes import TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
+from heliograph.wire.codes import INVALID_PARTITIONS, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
 log = structlog.get_logger()
 
@@ -44,39 +47,59 @@ class Survey:
     topics: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a remote topic is not as it should be."""
+
+    reason: str
+    fix: str
+
+
 class Topics:
-    flow: Flow
-    source: Client
-    target: Client
-    _limits: dict[str, int] = field(default_factory=dict)  # max.message.bytes of remote topics
+    def __init__(self, flow: Flow, source: Client, target: Client) -> None:
+        self.flow = flow
+        self._source, self._target = source, target
+        self._limits: dict[str, int] = {}  # max.message.bytes of remote topics
+        self._configs = ConfigSync(flow, source, target, altered=self.forget_limits)
+        self._said: set[tuple[str, str]] = set()
 
     def survey(self) -> Survey:
-        """What can be copied now. Creates remote topics that are missing."""
+        """What can be copied now. Creates remote topics that are missing, and adds the partitions they lack."""
         wanted, hidden = self._wanted()
         remote_of = {name: policy.remote_topic(self.flow, name) for name in wanted}
-        there = self.target.metadata(sorted(remote_of.values())).topics if remote_of else {}
-        missing = [name for name in wanted if self._absent(there.get(remote_of[name]))]
-        refused = self._create([(remote_of[name], len(wanted[name].partitions)) for name in missing])
-        if missing:
-            there = self._await([remote_of[name] for name in wanted if remote_of[name] not in refused])
-        self._learn_limits([r for r in remote_of.values() if r in there and r not in refused])
+        there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
+        missing = {name for name in wanted if self._absent(there.get(remote_of[name]))}
+        uncreated, created = self._create({name: len(wanted[name].partitions) for name in sorted(missing)}, remote_of)
+        short = {
+            remote_of[name]: len(topic.partitions)
+            for name, topic in wanted.items()
+            if name not in missing and 0 < len(there[remote_of[name]].partitions) < len(topic.partitions)
+        }
+        ungrown = self._grow(short)
+        expected = created | {remote: count for remote, count in short.items() if remote not in ungrown}
+        if expected:
+            there = {**there, **self._await(expected)}
+        self._learn_limits([r for r in remote_of.values() if r in there and there[r].partitions])
         routes: list[Route] = []
         parked = [_hidden(name) for name in hidden]
         for name, topic in sorted(wanted.items()):
             remote = remote_of[name]
-            if remote in refused:
-                error = refused[remote]
-                parked.append(ParkedPartition(name, None, f"{remote} cannot be created: {error.message}", error.fix))
+            if name in uncreated:
+                parked.append(ParkedPartition(name, None, uncreated[name].reason, uncreated[name].fix))
                 continue
-            self._route(topic, remote, there.get(remote), routes, parked)
+            self._route(topic, remote, there.get(remote), ungrown.get(remote), routes, parked)
         return Survey(tuple(routes), tuple(parked), len(wanted) + len(hidden))
+
+    def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
+        """The next survey reads the max.message.bytes of these (None: all) again."""
+        for name in list(self._limits) if remotes is None else remotes:
+            self._limits.pop(name, None)
 
     def _wanted(self) -> tuple[dict[str, TopicMeta], list[str]]:
         """Topics to copy, and those the file names outright that the source will not show us."""
-        topics = self.source.metadata(None).topics
+        topics = self._source.metadata(None).topics
         named = [name for name in self.flow.topics if TOPIC_NAME.fullmatch(name) and name not in topics]
-        asked = self.source.metadata(named).topics if named else {}
+        asked = self._source.metadata(named).topics if named else {}
         hidden = [name for name, topic in asked.items() if topic.error == TOPIC_AUTHORIZATION_FAILED]
         wanted = {
             name: topic
@@ -89,31 +112,77 @@ class Topics:
     def _absent(topic: TopicMeta | None) -> bool:
         return topic is None or (not topic.partitions and topic.error != TOPIC_AUTHORIZATION_FAILED)
 
-    def _create(self, topics: list[tuple[str, int]]) -> dict[str, BrokerError]:
-        if not topics:
-            return {}
-        specs = [NewTopic(name, partitions, self.flow.replication_factor, {}) for name, partitions in topics]
-        refused: dict[str, BrokerError] = {}
-        for name, error in self.target.create_topics(specs).items():
+    # ---------------------------------------------------------------- making room
+
+    def _create(
+        self, counts: Mapping[str, int], remote_of: Mapping[str, str]
+    ) -> tuple[dict[str, Trouble], dict[str, int]]:
+        """Source topic -> why it has no remote topic; and the partitions of remote topics that are there now."""
+        settings, refused = self._settings(counts)
+        specs = [
+            NewTopic(remote_of[name], counts[name], self.flow.replication_factor, creation_configs(self.flow, entries))
+            for name, entries in settings.items()
+        ]
+        results = self._target.create_topics(specs)
+        created: dict[str, int] = {}
+        unsettled: dict[str, str] = {}
+        for name, entries in settings.items():
+            remote, error = remote_of[name], results[remote_of[name]]
+            if error is not None and error.code != TOPIC_ALREADY_EXISTS:
+                refused[name] = Trouble(f"{remote} cannot be created: {error.message}", error.fix)
+                continue
+            created[remote] = counts[name]
             if error is None:
-                log.info("remote topic created", flow=self.flow.name, topic=name)
-            elif error.code != TOPIC_ALREADY_EXISTS:
-                refused[name] = error
-                log.warning("remote topic refused", flow=self.flow.name, topic=name, why=str(error))
+                log.info("remote topic created", flow=self.flow.name, topic=remote, partitions=counts[name])
+                if needs_durability(self.flow, entries):
+                    unsettled[name] = remote
+        self._warn({remote_of[name]: trouble for name, trouble in refused.items()})
+        if unsettled:
+            self._await({remote: created[remote] for remote in unsettled.values()})
+            self._configs.sync(unsettled)
+        return refused, created
+
+    def _settings(self, names: Iterable[str]) -> tuple[dict[str, Entries], dict[str, Trouble]]:
+        """Source topic -> its settings, or why they cannot be read. Without them it is not copied: a compacted topic's
+        copy that is not compacted would lose what is older than the target's retention."""
+        settings: dict[str, Entries] = {}
+        refused: dict[str, Trouble] = {}
+        for name, entries in self._source.describe_topic_configs(names).items():
+            if isinstance(entries, BrokerError):
+                reason = f"the settings of {name}, with which its copy is to be created, cannot be read: {entries.message}"
+                refused[name] = Trouble(reason, f"allow this principal DESCRIBE_CONFIGS on {name}")
+            else:
+                settings[name] = entries
+        return settings, refused
+
+    def _grow(self, counts: Mapping[str, int]) -> dict[str, Trouble]:
+        """Remote topic -> why it did not get its partitions."""
+        refused: dict[str, Trouble] = {}
+        for remote, error in self._target.create_partitions(counts).items():
+            if error is None:
+                log.info("remote topic grown", flow=self.flow.name, topic=remote, partitions=counts[remote])
+            elif error.code == INVALID_PARTITIONS:  # somebody else did it in this moment
+                log.info("remote topic not grown", flow=self.flow.name, topic=remote, why=error.message)
+            else:
+                allow = f"allow this principal ALTER on {remote}, or " if error.code == TOPIC_AUTHORIZATION_FAILED else ""
+                by_hand = f"add partitions: kafka-topics --alter --topic {remote} --partitions {counts[remote]}"
+                refused[remote] = Trouble(f"it cannot be given more: {error.message}", allow + by_hand)
+        self._warn(refused)
         return refused
 
-    def _await(self, names: list[str]) -> dict[str, TopicMeta]:
-        """Metadata of created topics, once every partition has a leader (bounded: what is late is caught next time)."""
+    def _warn(self, troubles: Mapping[str, Trouble]) -> None:
+        """Of each once: a survey that parked something is repeated every few seconds."""
+        said = {(remote, trouble.reason) for remote, trouble in troubles.items()}
+        for remote, reason in sorted(said - self._said):
+            log.warning("remote topic refused", flow=self.flow.name, topic=remote, why=reason, fix=troubles[remote].fix)
+        self._said |= said
+
+    def _await(self, expected: Mapping[str, int]) -> dict[str, TopicMeta]:
+        """Metadata of these topics, once so many partitions have a leader (bounded: what is late is caught next time)."""
         deadline = time.monotonic() + APPEAR_S
         while True:
-            topics = self.target.metadata(sorted(names)).topics if names else {}
-            led = all(
-                (topic := topics.get(name)) is not None
-                and topic.partitions
-                and all(p.leader >= 0 for p in topic.partitions.values())
-                for name in names
-            )
-            if led or time.monotonic() > deadline:
+            topics = self._target.metadata(sorted(expected)).topics
+            if all(_led(topics.get(name)) >= count for name, count in expected.items()) or time.monotonic() > deadline:
                 return topics
             time.sleep(0.05)
 
@@ -121,8 +190,8 @@ class Topics:
         unknown = [name for name in remotes if name not in self._limits]
         if not unknown:
             return
-        for name, configs in self.target.describe_topic_configs(unknown).items():
-            entry = configs.get("max.message.bytes") if not isinstance(configs, BrokerError) else None
+        for name, entries in self._target.describe_topic_configs(unknown).items():
+            entry = entries.get("max.message.bytes") if not isinstance(entries, BrokerError) else None
             self._limits[name] = int(entry.value) if entry and entry.value else DEFAULT_MAX_MESSAGE_BYTES
 
     def _route(
@@ -130,6 +199,7 @@ class Topics:
         topic: TopicMeta,
         remote: str,
         there: TopicMeta | None,
+        ungrown: Trouble | None,
         routes: list[Route],
         parked: list[ParkedPartition],
     ) -> None:
@@ -152,14 +222,18 @@ class Topics:
                     )
                 )
             else:
-                parked.append(
-                    ParkedPartition(
-                        topic.name,
-                        partition,
-                        f"{remote} has {len(has)} partitions, its source {topic.name} has {len(topic.partitions)}",
-                        f"add partitions: kafka-topics --alter --topic {remote} --partitions {len(topic.partitions)}",
-                    )
-                )
+                parked.append(_without_place(topic, partition, remote, len(has), ungrown))
+
+
+def _led(topic: TopicMeta | None) -> int:
+    return sum(part.leader >= 0 for part in topic.partitions.values()) if topic else 0
+
+
+def _without_place(topic: TopicMeta, partition: int, remote: str, has: int, ungrown: Trouble | None) -> ParkedPartition:
+    why = f"{remote} has {has} partitions, its source {topic.name} has {len(topic.partitions)}"
+    if ungrown is None:
+        return ParkedPartition(topic.name, partition, f"{why}: the new ones are not to be seen yet", "")
+    return ParkedPartition(topic.name, partition, f"{why}; {ungrown.reason}", ungrown.fix)
 
 
 def _hidden(name: str) -> ParkedPartition:

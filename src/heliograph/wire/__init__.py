@@ -4,11 +4,13 @@ The data path uses Connection, FetchSession, produce_request and Dialer, in an e
 else uses Client, which waits and retries.
 """
 
+from heliograph.wire.acls import Acl
 from heliograph.wire.cluster import Client, ProducerState
 from heliograph.wire.codes import broker_error, is_retriable, name_of
 from heliograph.wire.connection import Connection
 from heliograph.wire.dial import Dialer
 from heliograph.wire.fetch import Fetched, FetchSession
+from heliograph.wire.groups import Committed
 from heliograph.wire.link import Address, bootstrap_addresses
 from heliograph.wire.messages import build, throttle_ms
 from heliograph.wire.metadata import Metadata, PartitionMeta, TopicMeta
@@ -16,8 +18,10 @@ from heliograph.wire.produce import Produced, produce_request, produced
 from heliograph.wire.topics import ConfigEntry, NewTopic
 
 __all__ = [
+    "Acl",
     "Address",
     "Client",
+    "Committed",
     "ConfigEntry",
     "Connection",
     "Dialer",

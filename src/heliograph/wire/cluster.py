@@ -17,11 +17,13 @@ from typing import Any, Literal, TypeVar
 
 from heliograph.errors import BrokerError
 from heliograph.types import Isolation, TopicPartition
-from heliograph.wire import codes, topics
+from heliograph.wire import acls, codes, groups, topics
+from heliograph.wire.acls import Acl
 from heliograph.wire.backoff import Backoff
 from heliograph.wire.calls import Calls, sleep
 from heliograph.wire.connection import Connection
 from heliograph.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, Fetched, FetchSession
+from heliograph.wire.groups import Committed
 from heliograph.wire.messages import Buffer, Message, build
 from heliograph.wire.produce import Produced, produce_request, produced
 from heliograph.wire.topics import ConfigEntry, NewTopic
@@ -130,9 +132,49 @@ class Client(Calls):
         return topics.delete(self, names, timeout_s=timeout_s or self.timeout_s)
 
     def describe_topic_configs(
-        self, names: Iterable[str], *, timeout_s: float | None = None
+        self, names: Iterable[str], *, inherited: bool = False, timeout_s: float | None = None
     ) -> dict[str, dict[str, ConfigEntry] | BrokerError]:
-        return topics.describe_configs(self, names, timeout_s=timeout_s or self.timeout_s)
+        """Topic -> setting -> its value and where that comes from; with `inherited` also what it would be otherwise."""
+        return topics.describe_configs(self, names, inherited=inherited, timeout_s=timeout_s or self.timeout_s)
+
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]], *, timeout_s: float | None = None
+    ) -> dict[str, BrokerError | None]:
+        """Topic -> setting -> its new value; None: no value of the topic's own. What is not named stays."""
+        return topics.alter_configs(self, changes, timeout_s=timeout_s or self.timeout_s)
+
+    # -- permissions -------------------------------------------------------------------------------------------------
+
+    def describe_acls(self, *, timeout_s: float | None = None) -> list[Acl] | BrokerError:
+        """Every permission on topics. The BrokerError is SECURITY_DISABLED where there is no authorizer."""
+        return acls.describe(self, timeout_s=timeout_s or self.timeout_s)
+
+    def create_acls(self, wanted: Sequence[Acl], *, timeout_s: float | None = None) -> dict[Acl, BrokerError | None]:
+        return acls.create(self, wanted, timeout_s=timeout_s or self.timeout_s)
+
+    # -- consumer groups ---------------------------------------------------------------------------------------------
+
+    def list_groups(self, *, timeout_s: float | None = None) -> dict[str, str]:
+        """Every consumer group of the cluster -> its state. Raises if not every broker can be asked."""
+        return groups.list_all(self, timeout_s=timeout_s or self.timeout_s)
+
+    def describe_groups(
+        self, names: Iterable[str], *, timeout_s: float | None = None
+    ) -> dict[str, str | BrokerError]:
+        """Group -> Empty, Stable …, or Dead when there is none of this name."""
+        return groups.states(self, names, timeout_s=timeout_s or self.timeout_s)
+
+    def group_offsets(
+        self, names: Iterable[str], *, timeout_s: float | None = None
+    ) -> dict[str, dict[TopicPartition, Committed] | BrokerError]:
+        """What each group committed, of all topics."""
+        return groups.offsets(self, names, timeout_s=timeout_s or self.timeout_s)
+
+    def commit_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, Committed], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Written without being a member; the broker refuses it (UNKNOWN_MEMBER_ID) while the group has members."""
+        return groups.commit(self, group, offsets, timeout_s=timeout_s or self.timeout_s)
 
     # -- small reads and writes --------------------------------------------------------------------------------------
 

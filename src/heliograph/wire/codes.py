@@ -22,9 +22,13 @@ NOT_LEADER_OR_FOLLOWER = 6
 REQUEST_TIMED_OUT = 7
 REPLICA_NOT_AVAILABLE = 9
 MESSAGE_TOO_LARGE = 10
+COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
 INVALID_TOPIC = 17
 NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+UNKNOWN_MEMBER_ID = 25
 TOPIC_AUTHORIZATION_FAILED = 29
 GROUP_AUTHORIZATION_FAILED = 30
 CLUSTER_AUTHORIZATION_FAILED = 31
@@ -35,15 +39,18 @@ UNSUPPORTED_VERSION = 35
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
+INVALID_CONFIG = 40
 NOT_CONTROLLER = 41
 POLICY_VIOLATION = 44
 OUT_OF_ORDER_SEQUENCE = 45
 DUPLICATE_SEQUENCE = 46
 INVALID_PRODUCER_EPOCH = 47
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+SECURITY_DISABLED = 54
 KAFKA_STORAGE_ERROR = 56
 SASL_AUTHENTICATION_FAILED = 58
 UNKNOWN_PRODUCER_ID = 59
+GROUP_ID_NOT_FOUND = 69
 FETCH_SESSION_ID_NOT_FOUND = 70
 INVALID_FETCH_SESSION_EPOCH = 71
 FENCED_LEADER_EPOCH = 74
@@ -68,6 +75,9 @@ LEADER_MOVED = frozenset(
     }
 )
 
+# After these, find the group's coordinator again before the next try.
+COORDINATOR_MOVED = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
+
 # Where we see it otherwise than Kafka's clients do.
 _RETRIABLE_FOR_US: Mapping[int, bool] = {
     CORRUPT_MESSAGE: False,  # we renew the CRC ourselves: the same bytes would be refused again
@@ -85,6 +95,7 @@ _FIXES: Mapping[int, str] = {
     INVALID_TOPIC: "Topic names have at most 249 letters, digits, '.', '_' and '-'; internal topics cannot be written",
     NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than min.insync.replicas: bring brokers back or lower the setting",
     NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Fewer replicas are in sync than min.insync.replicas: bring brokers back",
+    UNKNOWN_MEMBER_ID: "The group has members here: its offsets are theirs while they live",
     TOPIC_AUTHORIZATION_FAILED: "Give this principal READ and DESCRIBE (source) or READ, WRITE, CREATE and DESCRIBE "
     "(target) on the topic, e.g. with kafka-acls --add",
     GROUP_AUTHORIZATION_FAILED: "Give this principal READ and DESCRIBE on the consumer group",
@@ -95,9 +106,12 @@ _FIXES: Mapping[int, str] = {
     INVALID_PARTITIONS: "Partitions can only be added, and at least one is needed",
     INVALID_REPLICATION_FACTOR: "The cluster has fewer brokers than that: set replication.factor lower (or -1 for the "
     "broker's default)",
+    INVALID_CONFIG: "The cluster does not know this setting, or not with this value: list it in "
+    "config.properties.exclude",
     POLICY_VIOLATION: "The cluster's create.topic.policy refuses this: ask its operators, or create the topic by hand",
     INVALID_PRODUCER_EPOCH: "A newer writer took over this producer id",
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Give this principal WRITE and DESCRIBE on the transactional id",
+    SECURITY_DISABLED: "The cluster has no authorizer.class.name, so there are no ACLs to read or to write",
     SASL_AUTHENTICATION_FAILED: "Check the credentials",
     INVALID_RECORD: "The broker refused a record: a compacted topic needs keys, for one",
 }

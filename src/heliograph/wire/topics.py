@@ -1,4 +1,4 @@
-"""Topics as an administrator sees them: create, grow, describe, delete.
+"""Topics as an administrator sees them: create, grow, describe, alter, delete.
 
 Answers for the shape of these calls and a result per topic; a failure of one topic is a value, not an exception.
 Sending, retrying and finding the controller is the client's.
@@ -15,9 +15,11 @@ from heliograph.wire import codes
 from heliograph.wire.calls import Calls
 
 _TOPIC_RESOURCE = 2
+_SET, _DELETE = 0, 1  # IncrementalAlterConfigs
+_OF_THE_TOPIC = 1
 # Kafka's names for where a config value comes from (ConfigSource).
 _SOURCES = {
-    1: "DYNAMIC_TOPIC_CONFIG",
+    _OF_THE_TOPIC: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
@@ -44,6 +46,7 @@ class ConfigEntry:
     source: str  # ConfigSource of Kafka: DYNAMIC_TOPIC_CONFIG, DEFAULT_CONFIG …
     read_only: bool
     sensitive: bool
+    inherited: str | None = None  # what would hold without a value of the topic's own, if that was asked for
 
     @property
     def is_default(self) -> bool:
@@ -102,7 +105,7 @@ def delete(client: Calls, names: Iterable[str], *, timeout_s: float) -> dict[str
 
 
 def describe_configs(
-    client: Calls, names: Iterable[str], *, timeout_s: float
+    client: Calls, names: Iterable[str], *, inherited: bool, timeout_s: float
 ) -> dict[str, dict[str, ConfigEntry] | BrokerError]:
     names = list(names)
     if not names:
@@ -113,6 +116,7 @@ def describe_configs(
         resources=[
             {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None} for name in names
         ],
+        include_synonyms=inherited,
     )
     described: dict[str, dict[str, ConfigEntry] | BrokerError] = {}
     for result in answer.results:
@@ -124,10 +128,45 @@ def describe_configs(
     return described
 
 
+def alter_configs(
+    client: Calls, changes: Mapping[str, Mapping[str, str | None]], *, timeout_s: float
+) -> dict[str, BrokerError | None]:
+    if not changes:
+        return {}
+    answer = client.call(
+        "incremental_alter_configs",
+        controller=True,
+        timeout_s=timeout_s,
+        resources=[
+            {
+                "resource_type": _TOPIC_RESOURCE,
+                "resource_name": name,
+                "configs": [
+                    {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+                    for key, value in configs.items()
+                ],
+            }
+            for name, configs in changes.items()
+        ],
+        validate_only=False,
+    )
+    results: dict[str, BrokerError | None] = {}
+    for result in answer.responses:
+        name, code = str(result.resource_name), int(result.error_code)
+        message = result.error_message
+        results[name] = codes.broker_error(code, message, cluster=client.alias, topic=name) if code else None
+    return results
+
+
 def _entry(entry: Any) -> ConfigEntry:
     source = int(entry.config_source)
     return ConfigEntry(
-        entry.value, _SOURCES.get(source, f"SOURCE_{source}"), bool(entry.read_only), bool(entry.is_sensitive)
+        entry.value,
+        _SOURCES.get(source, f"SOURCE_{source}"),
+        bool(entry.read_only),
+        bool(entry.is_sensitive),
+        # Synonyms come in the order in which they win.
+        next((each.value for each in entry.synonyms if int(each.source) != _OF_THE_TOPIC), None),
     )
 
 

@@ -31,6 +31,14 @@ SPOKEN: Mapping[str, tuple[int, int]] = {
     "create_partitions": (1, 3),
     "delete_topics": (1, 6),
     "describe_configs": (1, 4),
+    "incremental_alter_configs": (1, 1),
+    "list_groups": (4, 5),  # v4: with their states
+    "find_coordinator": (3, 6),  # v4: many at once
+    "describe_groups": (5, 6),
+    "offset_fetch": (7, 9),  # v8: many groups at once. v10 names topics by id
+    "offset_commit": (8, 9),  # v10 names topics by id
+    "describe_acls": (2, 3),
+    "create_acls": (2, 3),
 }
 
 Ranges = Mapping[int, tuple[int, int]]

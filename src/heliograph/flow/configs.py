@@ -1,0 +1,211 @@
+"""The settings of remote topics: which a new one is created with, and how they follow the source's from then on.
+
+Answers for MirrorMaker 2's rules (what is carried over, what a default means, what is excluded) and for what we add to
+them: settings that keep acknowledged records safe are never weakened unless the file says so, a topic is never set so
+that nobody can append to it, and only what differs is sent. `creation_configs` and `changes` are pure; `ConfigSync` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+import structlog
+
+from heliograph import policy
+from heliograph.errors import BrokerError
+from heliograph.types import Flow
+from heliograph.wire import Client, ConfigEntry
+
+log = structlog.get_logger()
+
+MIN_INSYNC = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+# What these would do depends on the target's own values and its replicas, which can only be seen once the topic is
+# there: a new topic gets them by `changes`, still before its data comes.
+DURABILITY = (MIN_INSYNC, UNCLEAN_ELECTION)
+ALLOWED_BY = "lower.durability.enabled"  # the key of Flow.lower_durability
+
+# Topics in one request: a topic has some 35 settings, so an answer stays well below a megabyte.
+_AT_ONCE = 200
+
+Entries = Mapping[str, ConfigEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A setting of the source that its copy does not get."""
+
+    key: str
+    why: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What to do to a remote topic: values to set (None: the topic's own value removed), and what was not agreed to."""
+
+    wanted: dict[str, str | None] = field(default_factory=dict)
+    refused: tuple[Refusal, ...] = ()
+
+
+# ---- rules ------------------------------------------------------------------------------------------------------
+
+
+def creation_configs(flow: Flow, source: Entries) -> dict[str, str]:
+    """The settings a new remote topic is created with, but for DURABILITY."""
+    return {
+        key: value for key, value in _carried(flow, source) if value is not None and key not in DURABILITY
+    }
+
+
+def needs_durability(flow: Flow, source: Entries) -> bool:
+    """Whether `changes` may have more for a topic just created than `creation_configs` had."""
+    return any(key in DURABILITY and value is not None for key, value in _carried(flow, source))
+
+
+def changes(flow: Flow, source: Entries, target: Entries, *, replicas: int = 0) -> Changes:
+    """How the remote topic must change to follow its source. `replicas`: how many its partitions have; 0: not known."""
+    wanted: dict[str, str | None] = {}
+    refused = []
+    for key, value in _carried(flow, source):
+        now = target.get(key)
+        if now is None:
+            if value is not None and not _is_default(source[key]):
+                refused.append(_unknown(flow, key, value))
+            continue
+        if value == (None if now.is_default else now.value):
+            continue  # the topic has it already
+        refusal = _weakened(flow, key, value, now, replicas) if key in DURABILITY else None
+        if refusal is None:
+            wanted[key] = value
+        else:
+            refused.append(refusal)
+    return Changes(wanted, tuple(refused))
+
+
+def _carried(flow: Flow, source: Entries) -> Iterator[tuple[str, str | None]]:
+    """MM2's rules: setting -> its value for the copy, None where the copy shall have none of its own."""
+    for key, entry in source.items():
+        if entry.read_only or entry.sensitive or entry.source == "STATIC_BROKER_CONFIG":
+            continue
+        if not policy.accepts_config(flow, key):
+            continue
+        if _is_default(entry) and flow.use_defaults_from == "target":
+            yield key, None
+        elif entry.value is not None:
+            yield key, entry.value
+
+
+def _is_default(entry: ConfigEntry) -> bool:
+    # Not `entry.is_default`: as in MM2, a default that was changed on the source's running brokers is not one.
+    return entry.source == "DEFAULT_CONFIG"
+
+
+def _weakened(flow: Flow, key: str, value: str | None, now: ConfigEntry, replicas: int) -> Refusal | None:
+    """Why this change would risk records, or stop them from being appended; None: it does not."""
+    then = now.inherited if value is None else value
+    doing = f"{key} = {value}" if value is not None else f"the default of {key} ({then})"
+    if key == MIN_INSYNC:
+        have, get = _number(now.value, 1), _number(then, 1)
+        if replicas and get > replicas >= have:
+            fix = f"Give the topic more replicas, lower {key} on {flow.source.alias}, or list it in "
+            return Refusal(
+                key, f"{doing} is more than its {replicas} replicas: nothing could be appended",
+                f"{fix}config.properties.exclude",
+            )  # fmt: skip
+        weaker = get < have
+    else:
+        weaker = then == "true" and now.value != "true"
+    if not weaker or flow.lower_durability:
+        return None
+    why = f"{doing} would keep its records less safe than {now.value}, which it has on {flow.target.alias}"
+    return Refusal(key, why, f"If that is meant, set {flow.name}.{ALLOWED_BY} = true")
+
+
+def _unknown(flow: Flow, key: str, value: str) -> Refusal:
+    why = f"{key} = {value}: the brokers of {flow.target.alias} have no such setting"
+    return Refusal(key, why, f"Upgrade them, or list {key} in config.properties.exclude")
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isdigit() else otherwise
+
+
+# ---- doing it ---------------------------------------------------------------------------------------------------
+
+
+class ConfigSync:
+    """Makes remote topics follow their sources' settings. What cannot be done for one topic is said once and left.
+
+    `altered` is told the remote topics whose settings changed: the survey knows their max.message.bytes.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        source: Client,
+        target: Client,
+        *,
+        altered: Callable[[set[str]], None] = lambda topics: None,
+    ) -> None:
+        self.flow = flow
+        self._source, self._target = source, target
+        self._altered = altered
+        self._said: set[tuple[str, str]] = set()
+
+    def sync(self, pairs: Mapping[str, str]) -> int:
+        """Source topic -> remote topic. How many were changed. Raises WireError if a cluster cannot be asked at all."""
+        self._said = {(topic, what) for topic, what in self._said if topic in pairs}
+        left = iter(sorted(pairs.items()))
+        changed: set[str] = set()
+        while some := dict(islice(left, _AT_ONCE)):
+            changed |= self._sync(some)
+        if changed:
+            self._altered(changed)
+        return len(changed)
+
+    def _sync(self, pairs: Mapping[str, str]) -> set[str]:
+        theirs = self._source.describe_topic_configs(pairs)
+        ours = self._target.describe_topic_configs(pairs.values(), inherited=True)
+        replicas = self._replicas(pairs.values())
+        wanted: dict[str, dict[str, str | None]] = {}
+        for topic, remote in pairs.items():
+            source, target = theirs[topic], ours[remote]
+            if isinstance(source, BrokerError) or isinstance(target, BrokerError):
+                error = source if isinstance(source, BrokerError) else target
+                self._say(topic, "settings cannot be compared", why=str(error))
+                continue
+            found = changes(self.flow, source, target, replicas=replicas.get(remote, 0))
+            for refusal in found.refused:
+                self._say(topic, "a setting is not carried over", remote=remote, why=refusal.why, fix=refusal.fix)
+            if found.wanted:
+                wanted[remote] = found.wanted
+        return self._alter(wanted, {remote: topic for topic, remote in pairs.items()})
+
+    def _replicas(self, remotes: Collection[str]) -> dict[str, int]:
+        """Of the partition that has fewest. Asked only if it matters."""
+        if not policy.accepts_config(self.flow, MIN_INSYNC):
+            return {}
+        topics = self._target.metadata(sorted(remotes)).topics
+        return {
+            name: min((len(p.replicas) for p in topic.partitions.values()), default=0) for name, topic in topics.items()
+        }
+
+    def _alter(self, wanted: Mapping[str, Mapping[str, str | None]], topic_of: Mapping[str, str]) -> set[str]:
+        changed = set()
+        for remote, error in self._target.alter_topic_configs(wanted).items():
+            if error is None:
+                changed.add(remote)
+                log.info("topic settings follow the source", flow=self.flow.name, topic=remote, settings=wanted[remote])
+            else:
+                self._say(topic_of[remote], "settings refused", remote=remote, settings=wanted[remote], why=str(error))
+        return changed
+
+    def _say(self, topic: str, what: str, **details: object) -> None:
+        """A warning, but not the same one again at every sync."""
+        said = (topic, f"{what} {details}")
+        if said not in self._said:
+            self._said.add(said)
+            log.warning(what, flow=self.flow.name, topic=topic, **details)
