@@ -167,12 +167,21 @@ class Engine:
 
 
 def one_flow(source: Cluster, target: Cluster, *topics: str, **more: Any) -> Flow:
-    """A flow of these topics, single copies of everything, quick to see new topics."""
+    """A flow of these topics, single copies of everything, quick to see new topics; nothing but the copying, unless the
+    test asks for it."""
     defaults = {
         "tasks_max": 1,
         "replication_factor": 1,
         "offset_storage_replication_factor": 1,
         "refresh_topics_interval_seconds": 0.5,
+        "emit_heartbeats_s": None,
+        "emit_offset_syncs": False,
+        "emit_checkpoints_s": None,
+        "sync_topic_configs_s": None,
+        "sync_topic_acls_s": None,
+        "offset_syncs_replication_factor": 1,
+        "checkpoints_replication_factor": 1,
+        "heartbeats_replication_factor": 1,
     }
     return Flow(source, target, topics, **{**defaults, **more})
 

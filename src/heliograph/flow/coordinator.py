@@ -53,7 +53,9 @@ class Coordinator:
         self._topics = Topics(flow, self._source, self._target)
         self._positions = PositionsLog(self._planner, flow)
         self._offsets = OffsetMap(self._planner, flow)
-        self._specialists = Specialists(flow, self._offsets, self._positions, self._copied_topics)
+        self._specialists = Specialists(
+            flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
+        )
         self._survey = Survey()
         self._tally = Tally()
         self._lock = threading.Lock()

@@ -31,8 +31,10 @@ class Specialists:
         offsets: OffsetMap | None = None,
         positions: PositionsLog | None = None,
         topics: Callable[[], Mapping[str, str]] = dict,
+        altered: Callable[[set[str]], None] = lambda topics: None,
     ) -> None:
-        """`topics` gives the topics copied now: source name -> remote name. A flow that copies nothing has heartbeats
+        """`topics` gives the topics copied now: source name -> remote name; `altered` is told the remote topics whose
+        settings changed. A flow that copies nothing has heartbeats
         only, and needs none of the rest."""
         self.flow = flow
         self._clients: list[Client] = []
@@ -42,7 +44,7 @@ class Specialists:
         if flow.enabled and offsets is not None and positions is not None:
             self._offset_syncs()
             self._checkpoints(offsets, positions)
-            self._topics(topics)
+            self._topics(topics, altered)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
@@ -66,10 +68,10 @@ class Specialists:
             groups = GroupSync(flow, self._client(flow.target), checkpoints)
             self._add("group offsets", groups.sync, flow.sync_group_offsets_s, delay_s=flow.sync_group_offsets_s)
 
-    def _topics(self, topics: Callable[[], Mapping[str, str]]) -> None:
+    def _topics(self, topics: Callable[[], Mapping[str, str]], altered: Callable[[set[str]], None]) -> None:
         flow = self.flow
         if flow.sync_topic_configs_s is not None:
-            configs = ConfigSync(flow, self._client(flow.source), self._client(flow.target))
+            configs = ConfigSync(flow, self._client(flow.source), self._client(flow.target), altered=altered)
             self._add("topic configs", lambda: configs.sync(topics()), flow.sync_topic_configs_s)
         if flow.sync_topic_acls_s is not None:
             acls = AclSync(flow, self._client(flow.source), self._client(flow.target))

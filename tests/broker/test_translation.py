@@ -1,0 +1,219 @@
+"""Offsets that lead to the very record: 200 groups at random places, over holes, markers, restarts and crashes.
+
+The records say where they came from, so what a group would read next on the target is compared with what it would have
+read next on the source; confluent-kafka reads and commits.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from heliograph.embedded import Kafka
+from heliograph.types import Flow
+from tests.broker.engine import Engine, one_flow
+from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
+
+GROUPS = 200
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.0001"}
+Committed = dict[str, dict[TopicPartition, int]]
+
+
+@pytest.fixture
+def topics(primary: Kafka, new_topic: Callable[[], str]) -> dict[str, str]:
+    names = {kind: new_topic() for kind in ("plain", "compacted", "transactional")}
+    create_topic(primary.confluent(), names["plain"], 3)
+    create_topic(primary.confluent(), names["compacted"], config=COMPACTED)
+    create_topic(primary.confluent(), names["transactional"], 2)
+    return names
+
+
+def offsets_flow(primary: Kafka, backup: Kafka, *topics: str, **more: object) -> Flow:
+    settings = {
+        "emit_offset_syncs": True,
+        "emit_checkpoints_s": 0.3,
+        "refresh_groups_s": 0.3,
+        "sync_group_offsets_s": 0.3,
+        "offset_flush_s": 0.5,
+    }
+    return one_flow(primary.cluster(), backup.cluster(), *topics, **{**settings, **more})
+
+
+def fill(kafka: Kafka, topics: dict[str, str], turn: int) -> None:
+    """Each record's value is its source offset where that is known when it is produced, else unique."""
+    plain, compacted = topics["plain"], topics["compacted"]
+    ends = end_offsets(kafka.confluent(), plain)
+    produce(
+        kafka.confluent(),
+        plain,
+        [Record(b"k", b"%d" % (ends[p] + n), partition=p) for n in range(700) for p in range(3)],
+        config={"batch.num.messages": 37},
+    )
+    end = end_offsets(kafka.confluent(), compacted)[0]
+    records = [Record(b"%d" % (n * n % 90), b"%d" % (end + n)) for n in range(600)]
+    produce(kafka.confluent(), compacted, records, config={"batch.num.messages": 40, "compression.type": "lz4"})
+    _clean(kafka, compacted)
+    _transactions(kafka, topics["transactional"], turn)
+
+
+def _clean(kafka: Kafka, topic: str) -> None:
+    total = end_offsets(kafka.confluent(), topic)[0]
+
+    def cleaned() -> bool:
+        end = end_offsets(kafka.confluent(), topic)[0]
+        produce(kafka.confluent(), topic, [Record(b"roll", b"%d" % end)])
+        return len(read_all(kafka.confluent(), topic)[0]) < total // 3
+
+    wait_until(cleaned, what="the cleaner", timeout_seconds=40)
+
+
+def _transactions(kafka: Kafka, topic: str, turn: int) -> None:
+    producer = Producer({**kafka.confluent(), "transactional.id": topic, "linger.ms": 0, "log_level": 3})
+    producer.init_transactions(30)
+    for n in range(40):
+        producer.begin_transaction()
+        for i in range(n % 7 + 1):
+            producer.produce(topic, b"%d-%d-%d" % (turn, n, i), b"k", partition=i % 2)
+        (producer.abort_transaction if n % 3 == 2 else producer.commit_transaction)(30)
+
+
+def commit_randomly(kafka: Kafka, topics: dict[str, str], groups: list[str], chance: random.Random) -> Committed:
+    """Anywhere from the first offset to the end: on records, on markers, in holes, at the end."""
+    ends = {
+        TopicPartition(topic, p): end
+        for topic in topics.values()
+        for p, end in end_offsets(kafka.confluent(), topic).items()
+    }
+    admin = AdminClient(kafka.confluent())
+    wanted: Committed = {}
+    answers: list[Future[object]] = []
+    for group in groups:
+        wanted[group] = {tp: chance.randint(0, end) for tp, end in ends.items()}
+        places = [TopicPartition(tp.topic, tp.partition, offset) for tp, offset in wanted[group].items()]
+        answers += admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
+    for answer in answers:
+        answer.result(30)
+    return wanted
+
+
+def committed(kafka: Kafka, group: str) -> dict[tuple[str, int], int]:
+    admin = AdminClient(kafka.confluent())
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions}
+
+
+def source_offsets(primary: Kafka, backup: Kafka, topic: str, partition: int, remote: str) -> list[tuple[int, int]]:
+    """(target offset, source offset) of each record of the copy."""
+    copy = read_all(backup.confluent(), remote)[partition]
+    if all((record.value or b"").isdigit() for record in copy):
+        return [(record.offset, int(record.value or b"")) for record in copy]
+    origin = {record.value: record.offset for record in read_all(primary.confluent(), topic)[partition]}
+    return [(record.offset, origin[record.value]) for record in copy]
+
+
+def test_two_hundred_groups_read_on_at_the_very_record(
+    primary: Kafka, backup: Kafka, topics: dict[str, str], topic_name: str
+) -> None:
+    chance = random.Random(4)
+    groups = [f"{topic_name}-{n}" for n in range(GROUPS)]
+    flow = offsets_flow(primary, backup, *topics.values(), groups=(f"{topic_name}-.*",))
+    for turn in range(3):
+        fill(primary, topics, turn)
+        if turn == 1:  # killed in mid-copy, before a position is written: rule D finds what is there, and where
+            with Engine(flow, crash_after=900) as engine:
+                engine.wait_ended()
+            assert engine.crashes
+        with Engine(flow, epoch_seconds=1.0) as engine:
+            engine.wait_copied(*topics.values())
+    wanted = commit_randomly(primary, topics, groups, chance)
+    with Engine(flow) as engine:
+        engine.wait(lambda: _all_there(backup, wanted), what="every group's offsets on the target", timeout_seconds=60)
+    at: dict[tuple[str, int], list[tuple[int, int]]] = {
+        (topic, p): source_offsets(primary, backup, topic, p, f"{primary.name}.{topic}")
+        for topic in topics.values()
+        for p in end_offsets(primary.confluent(), topic)
+    }
+    exact = 0
+    for group in groups:
+        there = committed(backup, group)
+        for tp, offset in wanted[group].items():
+            copies = at[tp.topic, tp.partition]
+            following = bisect_left([source for _, source in copies], offset)
+            ends = end_offsets_cached(backup, f"{primary.name}.{tp.topic}")
+            expected = copies[following][0] if following < len(copies) else ends[tp.partition]
+            got = there[f"{primary.name}.{tp.topic}", tp.partition]
+            assert got == expected, (group, tp, offset, got, expected)
+            exact += 1
+    assert exact == GROUPS * 6
+    _fail_over(backup, groups[:10], {f"{primary.name}.{t}" for t in topics.values()})
+
+
+_ENDS: dict[tuple[str, str], dict[int, int]] = {}
+
+
+def end_offsets_cached(kafka: Kafka, topic: str) -> dict[int, int]:
+    key = (kafka.bootstrap, topic)
+    if key not in _ENDS:
+        _ENDS[key] = end_offsets(kafka.confluent(), topic)
+    return _ENDS[key]
+
+
+def _all_there(backup: Kafka, wanted: Committed) -> bool:
+    return all(len(committed(backup, group)) == len(places) for group, places in wanted.items())
+
+
+def _fail_over(backup: Kafka, groups: list[str], remotes: set[str]) -> None:
+    """A real consumer of each group on the target begins where its group stands, by itself."""
+    for group in groups:
+        start = committed(backup, group)
+        consumer = Consumer(
+            {**backup.confluent(), "group.id": group, "auto.offset.reset": "error", "enable.auto.commit": False}
+        )
+        try:
+            consumer.subscribe(sorted(remotes))
+            first: dict[tuple[str, int], int] = {}
+            due = {key for key, offset in start.items() if offset < end_offsets_cached(backup, key[0])[key[1]]}
+            deadline = time.monotonic() + 30
+            while first.keys() < due and time.monotonic() < deadline:
+                message = consumer.poll(0.5)
+                if message is not None and message.error() is None:
+                    first.setdefault((str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))
+            assert first == {key: start[key] for key in due}
+        finally:
+            consumer.close()
+
+
+def test_a_live_group_is_left_alone_and_none_is_rewound(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    create_topic(primary.confluent(), topic_name)
+    produce(primary.confluent(), topic_name, [Record(b"k", b"%d" % n) for n in range(100)])
+    live, ahead, fresh = (f"{topic_name}-{name}" for name in ("live", "ahead", "fresh"))
+    remote = f"{primary.name}.{topic_name}"
+    flow = offsets_flow(primary, backup, topic_name, groups=(f"{topic_name}-.*",))
+    with Engine(flow) as engine:
+        engine.wait_copied(topic_name)
+        set_offset(backup, ahead, remote, 80)
+        consumer = Consumer({**backup.confluent(), "group.id": live, "enable.auto.commit": False})
+        try:
+            consumer.subscribe([remote])
+            wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="an assignment")
+            for group in (live, ahead, fresh):
+                set_offset(primary, group, topic_name, 40)
+            engine.wait(lambda: committed(backup, fresh) == {(remote, 0): 40}, what="the fresh group's offset")
+            assert committed(backup, ahead) == {(remote, 0): 80}
+            assert committed(backup, live) == {}
+        finally:
+            consumer.close()
+        engine.wait(lambda: committed(backup, live) == {(remote, 0): 40}, what="the group's offset once it has left")
+
+
+def set_offset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
+    admin = AdminClient(kafka.confluent())
+    places = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
+    admin.alter_consumer_group_offsets([places])[group].result(30)
