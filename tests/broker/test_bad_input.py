@@ -175,8 +175,8 @@ def test_no_permission_on_a_source_topic(guarded: Kafka, backup: Kafka, tmp_path
     for name in (good, bad):
         create_topic(guarded.confluent(), name)
         produce(guarded.confluent(), name, [Record(b"k%d" % n, b"v%d" % n) for n in range(100)])
-    allow(guarded, ResourceType.TOPIC, good, AclOperation.READ)
-    allow(guarded, ResourceType.TOPIC, bad, AclOperation.DESCRIBE)
+    allow(guarded, ResourceType.TOPIC, good, AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
+    allow(guarded, ResourceType.TOPIC, bad, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     file = a_file(tmp_path, (guarded.cluster(user="alice"), backup.cluster()), topics=f"{topic_name}.*")
     with Command(file) as command:
         command.wait_for(lambda: (bad, 0) in parked(command, "guarded->backup"), what="parked")

@@ -2,7 +2,7 @@
 
 Answers for MirrorMaker 2's rules (what is carried over, what a default means, what is excluded) and for what we add to
 them: settings that keep acknowledged records safe are never weakened unless the file says so, a topic is never set so
-that nobody can append to it, and only what differs is sent. `creation_configs` and `changes` are pure; `ConfigSync` does it.
+that nobody can append to it, and only what differs is sent. `creation_configs` and `changes` are pure.
 """
 
 from __future__ import annotations
