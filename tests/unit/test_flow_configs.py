@@ -159,7 +159,7 @@ class FakeCluster:
         self.topics = dict(topics)
         self.replicas = replicas
         self.altered: list[dict[str, dict[str, str | None]]] = []
-        self.refuses: set[str] = set()
+        self.refuses: set[str] = set()  # topics or settings
 
     def describe_topic_configs(
         self, names: Iterable[str], *, inherited: bool = False
@@ -169,7 +169,7 @@ class FakeCluster:
     def alter_topic_configs(self, wanted: Mapping[str, Mapping[str, str | None]]) -> dict[str, BrokerError | None]:
         done: dict[str, BrokerError | None] = {}
         for name, settings in wanted.items():
-            if name in self.refuses:
+            if self.refuses & {name, *settings}:
                 done[name] = broker_error(40, "no", topic=name)
                 continue
             for key, value in settings.items():
@@ -213,6 +213,20 @@ def test_one_topics_trouble_is_said_once_and_the_rest_goes_on() -> None:
     warned = [line["topic"] for line in logs if line["log_level"] == "warning"]
     assert sorted(warned) == ["b", "gone", "refused"]
     assert any("INVALID_CONFIG" in line.get("why", "") for line in logs)
+
+
+def test_one_setting_that_the_target_does_not_take_does_not_hold_up_the_others() -> None:
+    source = FakeCluster({"a": {key: own("1") for key in ("remote.storage.enable", "retention.ms", "flush.ms")}})
+    target = FakeCluster({"us.a": {key: default("0") for key in ("remote.storage.enable", "retention.ms", "flush.ms")}})
+    target.refuses.add("remote.storage.enable")
+    sync = a_sync(FLOW, source, target, [])
+    with structlog.testing.capture_logs() as logs:
+        assert [sync.sync({"a": "us.a"}) for _ in range(3)] == [1, 0, 0]
+    assert {key: entry.value for key, entry in target.topics["us.a"].items()} == {
+        "remote.storage.enable": "0", "retention.ms": "1", "flush.ms": "1",
+    }  # fmt: skip
+    [refused] = [line for line in logs if line["log_level"] == "warning"]
+    assert refused["settings"] == {"remote.storage.enable": "1"}
 
 
 def test_a_refusal_is_logged_once_a_topic_with_the_key_that_allows_it() -> None:

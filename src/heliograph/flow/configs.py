@@ -17,6 +17,7 @@ from heliograph import policy
 from heliograph.errors import BrokerError
 from heliograph.types import Flow
 from heliograph.wire import Client, ConfigEntry
+from heliograph.wire.codes import INVALID_CONFIG
 
 log = structlog.get_logger()
 
@@ -196,11 +197,16 @@ class ConfigSync:
     def _alter(self, wanted: Mapping[str, Mapping[str, str | None]], topic_of: Mapping[str, str]) -> set[str]:
         changed = set()
         for remote, error in self._target.alter_topic_configs(wanted).items():
+            settings = wanted[remote]
             if error is None:
                 changed.add(remote)
-                log.info("topic settings follow the source", flow=self.flow.name, topic=remote, settings=wanted[remote])
+                log.info("topic settings follow the source", flow=self.flow.name, topic=remote, settings=settings)
+            elif error.code == INVALID_CONFIG and len(settings) > 1:
+                # One that this cluster does not take (tiered storage, say) must not hold up the others.
+                for key, value in settings.items():
+                    changed |= self._alter({remote: {key: value}}, topic_of)
             else:
-                self._say(topic_of[remote], "settings refused", remote=remote, settings=wanted[remote], why=str(error))
+                self._say(topic_of[remote], "settings refused", remote=remote, settings=settings, why=str(error))
         return changed
 
     def _say(self, topic: str, what: str, **details: object) -> None:
