@@ -25,8 +25,8 @@ _AT_ONCE = 500  # in one CreateAcls
 def remote_acls(acls: Iterable[Acl], remote_of: Mapping[str, str]) -> Iterator[Acl]:
     """What the permissions of source topics become on their copies (source topic -> remote topic).
 
-    Unlike MM2 we take a literal `*` for what it means to Kafka, every topic, and not for a topic of that name: MM2 makes
-    the useless `A.*` of it, or, with the identity policy, gives rights to everything else on the target as well.
+    Unlike MM2 we take a literal `*` for what it means to Kafka, every topic, and not for a topic of that name: MM2
+    makes the useless `A.*` of it, or, with the identity policy, gives rights to all else on the target as well.
     """
     for acl in acls:
         remote = remote_of.get(acl.name) if acl.resource_type == TOPIC and acl.pattern == LITERAL else None
@@ -48,7 +48,7 @@ class AclSync:
         self._said: set[str] = set()
 
     def sync(self, topics: Mapping[str, str]) -> int:
-        """Source topic -> remote topic. How many permissions were added. Raises WireError if a cluster cannot be asked."""
+        """Source topic -> remote topic. How many were added. Raises WireError if a cluster cannot be asked at all."""
         theirs = self._source.describe_acls()
         if isinstance(theirs, BrokerError):
             self._cannot(self.flow.source.alias, "read", theirs, "DESCRIBE")
@@ -83,7 +83,7 @@ class AclSync:
         if error.code == SECURITY_DISABLED:
             self._inform("no ACLs are synced: no authorizer", cluster=alias)
             return
-        fix = f"give this principal {needs} on the cluster {alias}, or set {self.flow.name}.sync.topic.acls.enabled = false"
+        fix = f"give this principal {needs} on cluster {alias}, or set {self.flow.name}.sync.topic.acls.enabled = false"
         self._warn(f"ACLs cannot be {done}", cluster=alias, why=error.message, fix=fix)
 
     def _inform(self, what: str, **details: object) -> None:

@@ -2,7 +2,7 @@
 
 Answers for MirrorMaker 2's rules (what is carried over, what a default means, what is excluded) and for what we add to
 them: settings that keep acknowledged records safe are never weakened unless the file says so, a topic is never set so
-that nobody can append to it, and only what differs is sent. `creation_configs` and `changes` are pure; `ConfigSync` does it.
+that nobody can append to it, and only what differs is sent. `creation_configs` and `changes` are pure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from heliograph import policy
 from heliograph.errors import BrokerError
 from heliograph.types import Flow
 from heliograph.wire import Client, ConfigEntry
+from heliograph.wire.codes import INVALID_CONFIG
 
 log = structlog.get_logger()
 
@@ -196,11 +197,16 @@ class ConfigSync:
     def _alter(self, wanted: Mapping[str, Mapping[str, str | None]], topic_of: Mapping[str, str]) -> set[str]:
         changed = set()
         for remote, error in self._target.alter_topic_configs(wanted).items():
+            settings = wanted[remote]
             if error is None:
                 changed.add(remote)
-                log.info("topic settings follow the source", flow=self.flow.name, topic=remote, settings=wanted[remote])
+                log.info("topic settings follow the source", flow=self.flow.name, topic=remote, settings=settings)
+            elif error.code == INVALID_CONFIG and len(settings) > 1:
+                # One that this cluster does not take (tiered storage, say) must not hold up the others.
+                for key, value in settings.items():
+                    changed |= self._alter({remote: {key: value}}, topic_of)
             else:
-                self._say(topic_of[remote], "settings refused", remote=remote, settings=wanted[remote], why=str(error))
+                self._say(topic_of[remote], "settings refused", remote=remote, settings=settings, why=str(error))
         return changed
 
     def _say(self, topic: str, what: str, **details: object) -> None:

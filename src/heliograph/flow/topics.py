@@ -1,8 +1,8 @@
 """Which topics a flow copies, and the remote topics they need: made before their data comes.
 
-Reads both clusters' metadata, applies the policy, creates what is missing with the source's partition count and settings,
-and adds partitions where the source has more. A remote topic with more partitions is left as it is; what cannot be made
-is parked, with the reason. With the identity policy a topic of the same name on the target is the remote topic.
+Reads both clusters' metadata, applies the policy, creates what is missing with the source's partition count and
+settings, and adds partitions where the source has more. A remote topic with more partitions is left as it is; what
+cannot be made is parked, with the reason. With the identity policy the target's topic of the same name is the remote topic.
 """
 
 from __future__ import annotations
@@ -67,27 +67,16 @@ class Topics:
         """What can be copied now. Creates remote topics that are missing, and adds the partitions they lack."""
         wanted, hidden = self._wanted()
         remote_of = {name: policy.remote_topic(self.flow, name) for name in wanted}
-        there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
-        missing = {name for name in wanted if self._absent(there.get(remote_of[name]))}
-        uncreated, created = self._create({name: len(wanted[name].partitions) for name in sorted(missing)}, remote_of)
-        short = {
-            remote_of[name]: len(topic.partitions)
-            for name, topic in wanted.items()
-            if name not in missing and 0 < len(there[remote_of[name]].partitions) < len(topic.partitions)
-        }
-        ungrown = self._grow(short)
-        expected = created | {remote: count for remote, count in short.items() if remote not in ungrown}
-        if expected:
-            there = {**there, **self._await(expected)}
-        self._learn_limits([r for r in remote_of.values() if r in there and there[r].partitions])
+        there, uncreated, ungrown = self._make_room(wanted, remote_of)
+        self._learn_limits([name for name, topic in there.items() if topic.partitions])
         routes: list[Route] = []
         parked = [_hidden(name) for name in hidden]
         for name, topic in sorted(wanted.items()):
             remote = remote_of[name]
             if name in uncreated:
                 parked.append(ParkedPartition(name, None, uncreated[name].reason, uncreated[name].fix))
-                continue
-            self._route(topic, remote, there.get(remote), ungrown.get(remote), routes, parked)
+            else:
+                self._route(topic, remote, there.get(remote), ungrown.get(remote), routes, parked)
         return Survey(tuple(routes), tuple(parked), len(wanted) + len(hidden))
 
     def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
@@ -113,6 +102,24 @@ class Topics:
         return topic is None or (not topic.partitions and topic.error != TOPIC_AUTHORIZATION_FAILED)
 
     # ---------------------------------------------------------------- making room
+
+    def _make_room(
+        self, wanted: Mapping[str, TopicMeta], remote_of: Mapping[str, str]
+    ) -> tuple[dict[str, TopicMeta], dict[str, Trouble], dict[str, Trouble]]:
+        """Remote topics as they are then; source topic -> why it has none; remote topic -> why it was not grown."""
+        there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
+        missing = {name for name in wanted if self._absent(there.get(remote_of[name]))}
+        uncreated, created = self._create({name: len(wanted[name].partitions) for name in sorted(missing)}, remote_of)
+        short = {
+            remote_of[name]: len(topic.partitions)
+            for name, topic in wanted.items()
+            if name not in missing and 0 < len(there[remote_of[name]].partitions) < len(topic.partitions)
+        }
+        ungrown = self._grow(short)
+        expected = created | {remote: count for remote, count in short.items() if remote not in ungrown}
+        if expected:
+            there.update(self._await(expected))
+        return there, uncreated, ungrown
 
     def _create(
         self, counts: Mapping[str, int], remote_of: Mapping[str, str]
@@ -149,7 +156,7 @@ class Topics:
         refused: dict[str, Trouble] = {}
         for name, entries in self._source.describe_topic_configs(names).items():
             if isinstance(entries, BrokerError):
-                reason = f"the settings of {name}, with which its copy is to be created, cannot be read: {entries.message}"
+                reason = f"the settings of {name}, which its copy is to have, cannot be read: {entries.message}"
                 refused[name] = Trouble(reason, f"allow this principal DESCRIBE_CONFIGS on {name}")
             else:
                 settings[name] = entries
@@ -164,9 +171,10 @@ class Topics:
             elif error.code == INVALID_PARTITIONS:  # somebody else did it in this moment
                 log.info("remote topic not grown", flow=self.flow.name, topic=remote, why=error.message)
             else:
-                allow = f"allow this principal ALTER on {remote}, or " if error.code == TOPIC_AUTHORIZATION_FAILED else ""
-                by_hand = f"add partitions: kafka-topics --alter --topic {remote} --partitions {counts[remote]}"
-                refused[remote] = Trouble(f"it cannot be given more: {error.message}", allow + by_hand)
+                fix = f"add partitions: kafka-topics --alter --topic {remote} --partitions {counts[remote]}"
+                if error.code == TOPIC_AUTHORIZATION_FAILED:
+                    fix = f"allow this principal ALTER on {remote}, or {fix}"
+                refused[remote] = Trouble(f"it cannot be given more: {error.message}", fix)
         self._warn(refused)
         return refused
 
@@ -178,7 +186,7 @@ class Topics:
         self._said |= said
 
     def _await(self, expected: Mapping[str, int]) -> dict[str, TopicMeta]:
-        """Metadata of these topics, once so many partitions have a leader (bounded: what is late is caught next time)."""
+        """Metadata of these, once so many partitions have a leader (bounded: what is late is caught next time)."""
         deadline = time.monotonic() + APPEAR_S
         while True:
             topics = self._target.metadata(sorted(expected)).topics

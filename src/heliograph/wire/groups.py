@@ -223,7 +223,7 @@ def _per_coordinator(
 def _ask_all(
     client: Calls, ask: _Ask[T], broker: int, groups: Sequence[str], deadline: float
 ) -> dict[str, T | BrokerError]:
-    """By portions, and what an answer leaves out is asked next. A broker that is gone is like a coordinator that moved."""
+    """By portions; what an answer leaves out is asked next. A broker that is gone is like a coordinator that moved."""
     left = list(groups)
     done: dict[str, T | BrokerError] = {}
     while left:
@@ -235,7 +235,7 @@ def _ask_all(
             gone = {g: _error(client, codes.COORDINATOR_NOT_AVAILABLE, g, error.message) for g in left}
             return {**done, **gone}
         if answers.keys().isdisjoint(left):
-            raise ProtocolError(f"{client.alias}: broker {broker} answered for none of {left[:3]}", cluster=client.alias)
+            raise ProtocolError(f"{client.alias}: broker {broker} did not answer for {left[0]}", cluster=client.alias)
         done.update(answers)
         left = [group for group in left if group not in done]
     return done

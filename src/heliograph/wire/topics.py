@@ -6,7 +6,7 @@ Sending, retrying and finding the controller is the client's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,10 @@ from heliograph.wire.calls import Calls
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1  # IncrementalAlterConfigs
+# KRaft's controller writes a record for every topic, partition and setting, and refuses a request that makes 10,000.
+_RECORDS_AT_ONCE = 5_000
+# Topics in one question for settings: some 35 each, so that an answer has a megabyte or two.
+_DESCRIBED_AT_ONCE = 500
 _OF_THE_TOPIC = 1
 # Kafka's names for where a config value comes from (ConfigSource).
 _SOURCES = {
@@ -57,24 +61,39 @@ class ConfigEntry:
 def create(
     client: Calls, specs: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
 ) -> dict[str, BrokerError | None]:
-    if not specs:
-        return {}
-    answer = client.call_controller(
-        "create_topics",
-        timeout_s=timeout_s,
-        topics=[
-            {
-                "name": spec.name,
-                "num_partitions": spec.partitions,
-                "replication_factor": spec.replication_factor,
-                "configs": [{"name": key, "value": value} for key, value in spec.configs.items()],
-            }
-            for spec in specs
-        ],
-        timeout=int(timeout_s * 1000),
-        validate_only=validate_only,
-    )
-    return _results(client, answer.topics)
+    results: dict[str, BrokerError | None] = {}
+    for some in _portions(specs):
+        answer = client.call_controller(
+            "create_topics",
+            timeout_s=timeout_s,
+            topics=[
+                {
+                    "name": spec.name,
+                    "num_partitions": spec.partitions,
+                    "replication_factor": spec.replication_factor,
+                    "configs": [{"name": key, "value": value} for key, value in spec.configs.items()],
+                }
+                for spec in some
+            ],
+            timeout=int(timeout_s * 1000),
+            validate_only=validate_only,
+        )
+        results.update(_results(client, answer.topics))
+    return results
+
+
+def _portions(specs: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
+    portion: list[NewTopic] = []
+    records = 0
+    for spec in specs:
+        its = 1 + max(spec.partitions, 1) + len(spec.configs)
+        if portion and records + its > _RECORDS_AT_ONCE:
+            yield portion
+            portion, records = [], 0
+        portion.append(spec)
+        records += its
+    if portion:
+        yield portion
 
 
 def grow(client: Calls, counts: Mapping[str, int], *, timeout_s: float) -> dict[str, BrokerError | None]:
@@ -108,23 +127,23 @@ def describe_configs(
     client: Calls, names: Iterable[str], *, inherited: bool, timeout_s: float
 ) -> dict[str, dict[str, ConfigEntry] | BrokerError]:
     names = list(names)
-    if not names:
-        return {}
-    answer = client.call(
-        "describe_configs",
-        timeout_s=timeout_s,
-        resources=[
-            {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None} for name in names
-        ],
-        include_synonyms=inherited,
-    )
     described: dict[str, dict[str, ConfigEntry] | BrokerError] = {}
-    for result in answer.results:
-        name, code = str(result.resource_name), int(result.error_code)
-        if code:
-            described[name] = codes.broker_error(code, result.error_message, cluster=client.alias, topic=name)
-        else:
-            described[name] = {str(entry.name): _entry(entry) for entry in result.configs}
+    for start in range(0, len(names), _DESCRIBED_AT_ONCE):
+        answer = client.call(
+            "describe_configs",
+            timeout_s=timeout_s,
+            resources=[
+                {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
+                for name in names[start : start + _DESCRIBED_AT_ONCE]
+            ],
+            include_synonyms=inherited,
+        )
+        for result in answer.results:
+            name, code = str(result.resource_name), int(result.error_code)
+            if code:
+                described[name] = codes.broker_error(code, result.error_message, cluster=client.alias, topic=name)
+            else:
+                described[name] = {str(entry.name): _entry(entry) for entry in result.configs}
     return described
 
 

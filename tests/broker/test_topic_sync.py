@@ -1,0 +1,399 @@
+"""Remote topics as they should be: settings, partitions and permissions follow the source's, by MM2's rules.
+
+The scenarios of MM2's own suite carry its names: testSyncTopicConfigs, testReplicateSourceDefault,
+testReplicateTargetDefault, testCreatePartitions…, testSyncTopicACLs…. What brokers hold is read by confluent-kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import structlog
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from heliograph.embedded import Kafka, running
+from heliograph.flow.acls import AclSync
+from heliograph.flow.configs import ConfigSync
+from heliograph.flow.topics import Survey, Topics
+from heliograph.policy import IDENTITY_POLICY
+from heliograph.types import Cluster, Flow, Naming
+from heliograph.wire import Client
+from tests.broker.engine import Engine, assert_same, one_flow
+from tests.kit import Record, create_topic, end_offsets, produce, wait_until
+
+EXCLUDE = (r"delete\.retention\..*",)  # as MM2's suite has it
+IDENTITY = Naming(policy=IDENTITY_POLICY)
+
+
+class Pair:
+    """A flow's two clusters and what keeps its topics, without an engine."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.source, self.target = Client(flow.source), Client(flow.target)
+        self.topics = Topics(flow, self.source, self.target)
+        self.configs = ConfigSync(flow, self.source, self.target, altered=self.topics.forget_limits)
+        self.acls = AclSync(flow, self.source, self.target)
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+
+
+@pytest.fixture
+def open_pairs() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def a_pair(stack: ExitStack, source: Cluster, target: Cluster, *topics: str, **more: Any) -> Pair:
+    pair = Pair(one_flow(source, target, *topics, **more))
+    stack.callback(pair.close)
+    return pair
+
+
+def settings(kafka: Kafka, topic: str) -> dict[str, ConfigEntry]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found: dict[str, ConfigEntry] = AdminClient(kafka.confluent()).describe_configs([resource])[resource].result(30)
+    return found
+
+
+def value(kafka: Kafka, topic: str, key: str) -> str:
+    return str(settings(kafka, topic)[key].value)
+
+
+def alter(kafka: Kafka, topic: str, **changes: str | None) -> None:
+    """By confluent-kafka; `retention_ms=None` removes the topic's own value."""
+    entries = []
+    for name, new in changes.items():
+        operation = AlterConfigOpType.DELETE if new is None else AlterConfigOpType.SET
+        entries.append(ConfigEntry(name.replace("_", "."), new, incremental_operation=operation))
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    AdminClient(kafka.confluent()).incremental_alter_configs([resource])[resource].result(30)
+    wait_until(
+        lambda: all(
+            new is None or value(kafka, topic, name.replace("_", ".")) == new for name, new in changes.items()
+        ),
+        what="the settings",
+    )
+
+
+def grow(kafka: Kafka, topic: str, count: int) -> None:
+    AdminClient(kafka.confluent()).create_partitions([NewPartitions(topic, count)])[topic].result(30)
+    wait_until(lambda: len(end_offsets(kafka.confluent(), topic)) == count, what=f"{count} partitions")
+
+
+def partitions(survey: Survey) -> int:
+    return len(survey.routes)
+
+
+# ---- settings
+
+
+def test_a_new_copy_has_its_sources_settings(
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    """MM2's createAndTestNewTopicWithConfigFilter: an excluded property is not copied while an included one is."""
+    config = {"cleanup.policy": "compact", "delete.retention.ms": "1000", "retention.bytes": "1000"}
+    create_topic(primary.confluent(), topic_name, 3, config=config)
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=EXCLUDE)
+    assert partitions(pair.topics.survey()) == 3
+    copy = settings(backup, f"primary.{topic_name}")
+    assert (copy["cleanup.policy"].value, copy["retention.bytes"].value) == ("compact", "1000")
+    assert copy["delete.retention.ms"].is_default
+    assert pair.configs.sync({topic_name: f"primary.{topic_name}"}) == 0  # nothing left to do
+
+
+def test_sync_topic_configs(primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack) -> None:
+    """Drift on the target: an included property is reverted to the source's value, an excluded one is left."""
+    config = {"delete.retention.ms": "1000", "retention.bytes": "1000"}
+    create_topic(primary.confluent(), topic_name, config=config)
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=EXCLUDE)
+    pair.topics.survey()
+    remote = f"primary.{topic_name}"
+    alter(backup, remote, delete_retention_ms="2000", retention_bytes="2000")
+    assert pair.configs.sync({topic_name: remote}) == 1
+    wait_until(lambda: value(backup, remote, "retention.bytes") == "1000", what="reverted")
+    assert value(backup, remote, "delete.retention.ms") == "2000"
+    assert pair.configs.sync({topic_name: remote}) == 0
+
+
+def test_replicate_source_default(primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack) -> None:
+    create_topic(primary.confluent(), topic_name)
+    remote = create_topic(backup.confluent(), f"primary.{topic_name}", config={"retention.bytes": "1000"})
+    pair = a_pair(
+        open_pairs, primary.cluster(), backup.cluster(), topic_name,
+        config_properties_exclude=EXCLUDE, use_defaults_from="source",
+    )  # fmt: skip
+    pair.topics.survey()
+    assert pair.configs.sync({topic_name: remote}) == 1
+    wait_until(lambda: value(backup, remote, "retention.bytes") == "-1", what="the source's default")
+    copy = settings(backup, remote)
+    assert not copy["retention.bytes"].is_default  # set on the topic, whatever the target's default becomes
+    assert copy["delete.retention.ms"].is_default  # excluded
+    assert pair.configs.sync({topic_name: remote}) == 0
+
+
+def test_a_new_copy_has_its_sources_defaults_when_asked(
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    create_topic(primary.confluent(), topic_name)
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, use_defaults_from="source")
+    assert partitions(pair.topics.survey()) == 1
+    assert not settings(backup, f"primary.{topic_name}")["retention.bytes"].is_default
+    assert pair.configs.sync({topic_name: f"primary.{topic_name}"}) == 0
+
+
+def test_replicate_target_default(primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack) -> None:
+    """Removing an override on the source resets the target to its default; so is one made by hand on the target."""
+    create_topic(primary.confluent(), topic_name, config={"retention.bytes": "1000"})
+    remote = f"primary.{topic_name}"
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=EXCLUDE)
+    pair.topics.survey()
+    assert value(backup, remote, "retention.bytes") == "1000"
+    alter(primary, topic_name, retention_bytes=None)
+    alter(backup, remote, flush_messages="9")
+    wait_until(lambda: settings(primary, topic_name)["retention.bytes"].is_default, what="removed")
+    assert pair.configs.sync({topic_name: remote}) == 1
+    wait_until(lambda: settings(backup, remote)["retention.bytes"].is_default, what="the target's default")
+    assert settings(backup, remote)["flush.messages"].is_default
+    assert pair.configs.sync({topic_name: remote}) == 0
+
+
+def test_a_topic_that_is_gone_does_not_stop_the_others(
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    create_topic(primary.confluent(), topic_name, config={"retention.bytes": "1000"})
+    remote = create_topic(backup.confluent(), f"primary.{topic_name}")
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name)
+    with structlog.testing.capture_logs() as logs:
+        assert pair.configs.sync({"absent": "primary.absent", topic_name: remote}) == 1
+    assert [line["topic"] for line in logs if line["log_level"] == "warning"] == ["absent"]
+    wait_until(lambda: value(backup, remote, "retention.bytes") == "1000", what="the other's setting")
+
+
+def test_a_larger_limit_is_seen_by_the_next_survey(
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    create_topic(primary.confluent(), topic_name, config={"max.message.bytes": "50000"})
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name)
+    assert [route.max_batch_bytes for route in pair.topics.survey().routes] == [50_000]
+    alter(primary, topic_name, max_message_bytes="90000")
+    assert pair.configs.sync({topic_name: f"primary.{topic_name}"}) == 1
+    wait_until(lambda: value(backup, f"primary.{topic_name}", "max.message.bytes") == "90000", what="the new limit")
+    assert [route.max_batch_bytes for route in pair.topics.survey().routes] == [90_000]
+
+
+def test_durability_is_kept_and_a_copy_can_be_appended_to(
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    """min.insync.replicas above the copy's one replica would stop it; unclean elections it gets only when told."""
+    config = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true", "retention.bytes": "1000"}
+    create_topic(primary.confluent(), topic_name, config=config)
+    remote = f"primary.{topic_name}"
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=())
+    with structlog.testing.capture_logs() as logs:
+        assert partitions(pair.topics.survey()) == 1
+        assert pair.configs.sync({topic_name: remote}) == 0
+    copy = settings(backup, remote)
+    assert copy["retention.bytes"].value == "1000"
+    assert copy["min.insync.replicas"].is_default
+    assert copy["unclean.leader.election.enable"].is_default
+    produce(backup.confluent(), remote, [Record(b"k", b"v")])
+    reasons = [f"{line['why']} {line['fix']}" for line in logs if line["log_level"] == "warning"]
+    assert any("min.insync.replicas = 2 is more than its 1 replicas" in reason for reason in reasons)
+    assert any("unclean.leader.election.enable" in r and "lower.durability.enabled" in r for r in reasons)
+
+    told = a_pair(
+        open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=(), lower_durability=True
+    )
+    assert told.configs.sync({topic_name: remote}) == 1
+    wait_until(lambda: value(backup, remote, "unclean.leader.election.enable") == "true", what="as told")
+    assert settings(backup, remote)["min.insync.replicas"].is_default
+
+
+# ---- partitions
+
+
+def test_create_partitions(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    """10 partitions become 11 while the flow runs, and the new one is copied."""
+    create_topic(primary.confluent(), topic_name, 10, config={"cleanup.policy": "compact"})
+    remote = f"primary.{topic_name}"
+    records = [Record(b"k%d" % n, b"v%d" % n, partition=n % 10) for n in range(100)]
+    produce(primary.confluent(), topic_name, records)
+    with Engine(one_flow(primary.cluster(), backup.cluster(), topic_name)) as engine:
+        engine.wait_copied(topic_name)
+        assert len(end_offsets(backup.confluent(), remote)) == 10
+        assert value(backup, remote, "cleanup.policy") == "compact"
+        grow(primary, topic_name, 11)
+        produce(primary.confluent(), topic_name, [Record(b"new", b"%d" % n, partition=10) for n in range(7)])
+        engine.wait(lambda: len(end_offsets(backup.confluent(), remote)) == 11, what="11 partitions")
+        engine.wait_copied(topic_name)
+        assert engine.status().parked == ()
+    assert assert_same(primary, backup, topic_name, remote) == {**dict.fromkeys(range(10), 10), 10: 7}
+
+
+def test_a_copy_with_more_partitions_is_left_alone(
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    create_topic(primary.confluent(), topic_name, 2)
+    create_topic(backup.confluent(), f"primary.{topic_name}", 5)
+    survey = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name).topics.survey()
+    assert partitions(survey) == 2
+    assert survey.parked == ()
+    assert len(end_offsets(backup.confluent(), f"primary.{topic_name}")) == 5
+
+
+def test_identity_takes_the_targets_topic_of_that_name(
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    create_topic(primary.confluent(), topic_name, 3, config={"retention.bytes": "1000"})
+    create_topic(backup.confluent(), topic_name, 1)
+    pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, naming=IDENTITY)
+    survey = pair.topics.survey()
+    assert {route.remote.topic for route in survey.routes} == {topic_name}
+    assert partitions(survey) == len(end_offsets(backup.confluent(), topic_name)) == 3
+    assert pair.configs.sync({topic_name: topic_name}) == 1
+    wait_until(lambda: value(backup, topic_name, "retention.bytes") == "1000", what="the setting")
+
+
+# ---- permissions
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[tuple[Kafka, Kafka]]:
+    """Two clusters with ACLs; admin may do all, alice what she is allowed."""
+    config = {"auto.create.topics.enable": "false"}
+    west = Kafka("west", security=("SASL_PLAINTEXT",), acls=True, config=config)
+    east = Kafka("east", security=("SASL_PLAINTEXT",), acls=True, config=config)
+    with running(west, east):
+        yield west, east
+
+
+READ, WRITE, ALL, DESCRIBE, ALTER = (
+    AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE, AclOperation.ALTER,
+)  # fmt: skip
+ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
+LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+Rule = tuple[AclOperation, AclPermissionType]
+
+
+def allow(
+    kafka: Kafka,
+    name: str,
+    *rules: Rule,
+    kind: ResourceType = ResourceType.TOPIC,
+    pattern: ResourcePatternType = LITERAL,
+) -> None:
+    admin = AdminClient(kafka.confluent())
+    bindings = [AclBinding(kind, name, pattern, "User:alice", "*", *rule) for rule in rules]
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+    wait_until(lambda: set(rules) <= rules_of(kafka, name, kind), what="the ACLs")
+
+
+def rules_of(kafka: Kafka, name: str, kind: ResourceType = ResourceType.TOPIC) -> set[Rule]:
+    any_of = AclBindingFilter(
+        kind, name, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    found = AdminClient(kafka.confluent()).describe_acls(any_of).result(30)
+    assert all((one.principal, one.host) == ("User:alice", "*") for one in found)
+    return {(one.operation, one.permission_type) for one in found}
+
+
+def seen_by_alice(kafka: Kafka) -> set[str]:
+    return set(AdminClient({**kafka.confluent(user="alice"), "log_level": 0}).list_topics(timeout=10).topics)
+
+
+def test_sync_topic_acls(guarded: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack) -> None:
+    """Both ways: a DESCRIBE comes over to the renamed topic, writing does not, and what is there is not added again."""
+    for source, target in (guarded, guarded[::-1]):
+        topic, remote = f"{topic_name}-{source.name}", f"{source.name}.{topic_name}-{source.name}"
+        create_topic(source.confluent(), topic)
+        allow(source, topic, (DESCRIBE, ALLOW), (WRITE, ALLOW), (WRITE, DENY), (ALTER, DENY))
+        allow(source, f"{topic}-all", (ALL, ALLOW))
+        allow(source, topic[:-2], (READ, ALLOW), pattern=PREFIXED)
+        create_topic(source.confluent(), f"{topic}-all")
+        pair = a_pair(open_pairs, source.cluster(), target.cluster(), f"{topic}.*")
+        pair.topics.survey()
+        pairs = {topic: remote, f"{topic}-all": f"{remote}-all"}
+        assert remote not in seen_by_alice(target)
+        assert pair.acls.sync(pairs) == 4
+        wait_until(
+            lambda t=target, r=remote: rules_of(t, r) == {(DESCRIBE, ALLOW), (WRITE, DENY), (ALTER, DENY)},
+            what="the ACLs",
+        )
+        wait_until(lambda t=target, r=remote: rules_of(t, f"{r}-all") == {(READ, ALLOW)}, what="ALL as READ")
+        wait_until(lambda t=target, r=remote: {r, f"{r}-all"} <= seen_by_alice(t), what="what alice may see")
+        assert pair.acls.sync(pairs) == 0
+
+
+@pytest.mark.parametrize("without", ["source", "target"])
+def test_no_authorizer(
+    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack, without: str
+) -> None:
+    west = guarded[0]
+    source, target = (primary, west) if without == "source" else (west, primary)
+    create_topic(source.confluent(), topic_name)
+    if without == "target":
+        allow(west, topic_name, (READ, ALLOW))
+    pair = a_pair(open_pairs, source.cluster(), target.cluster(), topic_name)
+    with structlog.testing.capture_logs() as logs:
+        assert [pair.acls.sync({topic_name: f"{source.name}.{topic_name}"}) for _ in range(2)] == [0, 0]
+    assert [(line["log_level"], line["cluster"]) for line in logs] == [("info", "primary")]
+
+
+def test_partitions_that_may_not_be_added_are_parked(
+    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    west = guarded[0]
+    remote = create_topic(west.confluent(), f"primary.{topic_name}", 1)
+    create_topic(primary.confluent(), topic_name, 3)
+    allow(west, remote, (READ, ALLOW), (WRITE, ALLOW), (DESCRIBE, ALLOW))
+    pair = a_pair(open_pairs, primary.cluster(), west.cluster(user="alice"), topic_name)
+    with structlog.testing.capture_logs() as logs:
+        survey = pair.topics.survey()
+        assert pair.topics.survey() == survey
+    assert [route.tp.partition for route in survey.routes] == [0]
+    assert [one.partition for one in survey.parked] == [1, 2]
+    for one in survey.parked:
+        assert f"{remote} has 1 partitions, its source {topic_name} has 3" in one.reason
+        assert "TOPIC_AUTHORIZATION_FAILED" in one.reason
+        assert f"ALTER on {remote}" in one.fix
+        assert f"kafka-topics --alter --topic {remote} --partitions 3" in one.fix
+    assert len([line for line in logs if line["log_level"] == "warning"]) == 1  # said once
+    allow(west, remote, (ALTER, ALLOW))
+    survey = pair.topics.survey()
+    assert partitions(survey) == 3
+    assert survey.parked == ()
+
+
+def test_settings_that_may_not_be_read_park_the_topic(
+    guarded: tuple[Kafka, Kafka], backup: Kafka, topic_name: str, open_pairs: ExitStack
+) -> None:
+    """Its copy would have the wrong retention, and could lose records that its source keeps."""
+    west = guarded[0]
+    create_topic(west.confluent(), topic_name, config={"cleanup.policy": "compact"})
+    allow(west, topic_name, (READ, ALLOW))
+    pair = a_pair(open_pairs, west.cluster(user="alice"), backup.cluster(), topic_name)
+    survey = pair.topics.survey()
+    assert (survey.routes, len(survey.parked)) == ((), 1)
+    assert f"DESCRIBE_CONFIGS on {topic_name}" in survey.parked[0].fix
+    allow(west, topic_name, (AclOperation.DESCRIBE_CONFIGS, ALLOW))
+    assert partitions(pair.topics.survey()) == 1
+    assert value(backup, f"west.{topic_name}", "cleanup.policy") == "compact"

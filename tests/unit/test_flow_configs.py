@@ -1,0 +1,264 @@
+"""Which settings a copy gets, by MM2's rules and by ours; what ConfigSync sends, says and leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+import structlog
+
+from heliograph.errors import BrokerError, Unreachable
+from heliograph.flow.configs import ConfigSync, changes, creation_configs, needs_durability
+from heliograph.types import Cluster, Flow
+from heliograph.wire import Client, ConfigEntry, Metadata, PartitionMeta, TopicMeta
+from heliograph.wire.codes import broker_error
+
+FLOW = Flow(Cluster("us"), Cluster("eu"))
+ALL_KEYS = Flow(Cluster("us"), Cluster("eu"), config_properties_exclude=())
+
+
+def own(value: str | None, **more: Any) -> ConfigEntry:
+    return ConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", False, False, **more)
+
+
+def default(value: str | None, source: str = "DEFAULT_CONFIG") -> ConfigEntry:
+    return ConfigEntry(value, source, False, False, inherited=value)
+
+
+SOURCE = {
+    "cleanup.policy": own("compact"),
+    "retention.ms": default("604800000"),
+    "segment.bytes": default("500", "STATIC_BROKER_CONFIG"),
+    "segment.ms": default("7", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+    "flush.ms": default("8", "DYNAMIC_BROKER_CONFIG"),
+    "min.insync.replicas": own("2"),
+    "message.timestamp.type": own("LogAppendTime"),
+    "secret": ConfigEntry(None, "DYNAMIC_TOPIC_CONFIG", False, True),
+    "fixed": ConfigEntry("1", "DYNAMIC_TOPIC_CONFIG", True, False),
+    "unset": own(None),
+}
+
+
+# ---- creation
+
+
+def test_a_new_topic_gets_what_is_set_and_what_running_brokers_were_told() -> None:
+    assert creation_configs(FLOW, SOURCE) == {"cleanup.policy": "compact", "segment.ms": "7", "flush.ms": "8"}
+
+
+def test_a_new_topic_gets_the_sources_defaults_when_asked() -> None:
+    flow = Flow(Cluster("us"), Cluster("eu"), use_defaults_from="source")
+    assert creation_configs(flow, SOURCE)["retention.ms"] == "604800000"
+    assert "segment.bytes" not in creation_configs(flow, SOURCE)  # static: of the brokers, in both directions
+
+
+def test_a_list_of_ones_own_replaces_the_default_list() -> None:
+    flow = Flow(Cluster("us"), Cluster("eu"), config_properties_exclude=("cleanup.*", r"flush\.ms"))
+    assert creation_configs(flow, SOURCE) == {"segment.ms": "7", "message.timestamp.type": "LogAppendTime"}
+
+
+def test_durability_is_settled_only_when_the_target_can_be_seen() -> None:
+    assert "min.insync.replicas" not in creation_configs(ALL_KEYS, SOURCE)
+    assert needs_durability(ALL_KEYS, SOURCE)
+    assert not needs_durability(FLOW, SOURCE)
+    assert not needs_durability(ALL_KEYS, {"min.insync.replicas": default("1")})
+
+
+# ---- following
+
+
+def test_only_what_differs_is_changed() -> None:
+    target = {
+        "cleanup.policy": own("delete"),  # drifted
+        "retention.ms": own("5"),  # a value by hand where the source has none
+        "segment.bytes": own("9"),  # the source's is static: not compared
+        "segment.ms": own("7"),  # as it should be
+        "flush.ms": default("8"),  # the same, but by chance: a default may change
+        "min.insync.replicas": own("1"),  # excluded
+        "message.timestamp.type": own("CreateTime"),  # excluded
+    }
+    found = changes(FLOW, SOURCE, target)
+    assert found.wanted == {"cleanup.policy": "compact", "retention.ms": None, "flush.ms": "8"}
+    assert not found.refused
+    after = target | {"cleanup.policy": own("compact"), "retention.ms": default("1"), "flush.ms": own("8")}
+    assert changes(FLOW, SOURCE, after).wanted == {}
+
+
+def test_the_sources_defaults_are_set_when_asked() -> None:
+    flow = Flow(Cluster("us"), Cluster("eu"), use_defaults_from="source")
+    source = {"retention.ms": default("604800000")}
+    assert changes(flow, source, {"retention.ms": own("5")}).wanted == {"retention.ms": "604800000"}
+    assert changes(flow, source, {"retention.ms": default("5")}).wanted == {"retention.ms": "604800000"}
+    assert changes(flow, source, {"retention.ms": own("604800000")}).wanted == {}
+
+
+def test_a_setting_the_target_does_not_know_is_left_out_and_named() -> None:
+    found = changes(FLOW, {"new.thing": own("1"), "other.new": default("2")}, {})
+    assert found.wanted == {}
+    assert [(one.key, "config.properties.exclude" in one.fix) for one in found.refused] == [("new.thing", True)]
+
+
+@pytest.mark.parametrize(
+    ("key", "theirs", "ours"),
+    [
+        ("min.insync.replicas", own("1"), own("2")),
+        ("min.insync.replicas", own("1"), default("2", "STATIC_BROKER_CONFIG")),  # the target's own default is higher
+        ("min.insync.replicas", default("1"), own("2", inherited="1")),  # removing it would lower it
+        ("unclean.leader.election.enable", own("true"), own("false")),
+        ("unclean.leader.election.enable", own("true"), default("false")),
+        ("unclean.leader.election.enable", default("false"), own("false", inherited="true")),
+    ],
+)
+def test_durability_is_not_lowered_unless_told(key: str, theirs: ConfigEntry, ours: ConfigEntry) -> None:
+    found = changes(ALL_KEYS, {key: theirs}, {key: ours}, replicas=3)
+    assert found.wanted == {}
+    [refusal] = found.refused
+    assert refusal.key == key
+    assert "us->eu.lower.durability.enabled = true" in refusal.fix
+    told = Flow(Cluster("us"), Cluster("eu"), config_properties_exclude=(), lower_durability=True)
+    assert changes(told, {key: theirs}, {key: ours}, replicas=3).wanted == {
+        key: theirs.value if not theirs.is_default else None
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "theirs", "ours"),
+    [
+        ("min.insync.replicas", own("2"), own("1")),
+        ("min.insync.replicas", own("2"), default("2")),
+        ("unclean.leader.election.enable", own("false"), own("true")),
+        ("min.insync.replicas", default("1"), own("1", inherited="2")),
+    ],
+)
+def test_durability_is_raised(key: str, theirs: ConfigEntry, ours: ConfigEntry) -> None:
+    found = changes(ALL_KEYS, {key: theirs}, {key: ours}, replicas=3)
+    assert list(found.wanted) == [key]
+    assert not found.refused
+
+
+@pytest.mark.parametrize("lower_durability", [True, False])
+def test_min_insync_never_exceeds_the_replicas(lower_durability: bool) -> None:
+    flow = Flow(Cluster("us"), Cluster("eu"), config_properties_exclude=(), lower_durability=lower_durability)
+    source, target = {"min.insync.replicas": own("2")}, {"min.insync.replicas": default("1")}
+    assert changes(flow, source, target, replicas=2).wanted == {"min.insync.replicas": "2"}
+    found = changes(flow, source, target, replicas=1)
+    assert found.wanted == {}
+    assert "1 replicas" in found.refused[0].why
+    inherited = {"min.insync.replicas": own("1", inherited="2")}
+    assert changes(flow, {"min.insync.replicas": default("1")}, inherited, replicas=1).wanted == {}
+
+
+# ---- doing it
+
+
+class FakeCluster:
+    """A cluster's topics and their settings; a topic that is not there is an error, as on a real one."""
+
+    def __init__(self, topics: Mapping[str, dict[str, ConfigEntry]], *, replicas: int = 1) -> None:
+        self.topics = dict(topics)
+        self.replicas = replicas
+        self.altered: list[dict[str, dict[str, str | None]]] = []
+        self.refuses: set[str] = set()  # topics or settings
+
+    def describe_topic_configs(
+        self, names: Iterable[str], *, inherited: bool = False
+    ) -> dict[str, dict[str, ConfigEntry] | BrokerError]:
+        return {name: self.topics.get(name) or broker_error(3, topic=name) for name in names}
+
+    def alter_topic_configs(self, wanted: Mapping[str, Mapping[str, str | None]]) -> dict[str, BrokerError | None]:
+        done: dict[str, BrokerError | None] = {}
+        for name, settings in wanted.items():
+            if self.refuses & {name, *settings}:
+                done[name] = broker_error(40, "no", topic=name)
+                continue
+            for key, value in settings.items():
+                self.topics[name][key] = default("the default") if value is None else own(value)
+            done[name] = None
+        if wanted:
+            self.altered.append({name: dict(settings) for name, settings in wanted.items()})
+        return done
+
+    def metadata(self, names: Iterable[str]) -> Metadata:
+        part = PartitionMeta(1, 0, tuple(range(self.replicas)), (0,), 0)
+        return Metadata({}, {name: TopicMeta(name, None, False, 0, {0: part}) for name in names}, 1, "id")
+
+
+def a_sync(flow: Flow, source: FakeCluster, target: FakeCluster, altered: list[set[str]]) -> ConfigSync:
+    return ConfigSync(flow, cast(Client, source), cast(Client, target), altered=altered.append)
+
+
+def test_sync_alters_what_differs_and_then_nothing() -> None:
+    source = FakeCluster({"a": {"cleanup.policy": own("compact")}, "b": {"cleanup.policy": default("delete")}})
+    target = FakeCluster({"us.a": {"cleanup.policy": default("delete")}, "us.b": {"cleanup.policy": own("compact")}})
+    altered: list[set[str]] = []
+    sync = a_sync(FLOW, source, target, altered)
+    assert sync.sync({"a": "us.a", "b": "us.b"}) == 2
+    assert target.altered == [{"us.a": {"cleanup.policy": "compact"}, "us.b": {"cleanup.policy": None}}]
+    assert altered == [{"us.a", "us.b"}]
+    assert sync.sync({"a": "us.a", "b": "us.b"}) == 0
+    assert len(target.altered) == len(altered) == 1
+
+
+def test_one_topics_trouble_is_said_once_and_the_rest_goes_on() -> None:
+    entries = {"cleanup.policy": own("compact")}
+    source = FakeCluster({"a": entries, "refused": entries, "b": entries})
+    target = FakeCluster({f"us.{name}": {"cleanup.policy": default("delete")} for name in ("a", "gone", "refused")})
+    target.refuses.add("us.refused")
+    sync = a_sync(FLOW, source, target, [])
+    pairs = {name: f"us.{name}" for name in ("a", "gone", "refused", "b")}
+    with structlog.testing.capture_logs() as logs:
+        assert sync.sync(pairs) == 1
+        assert sync.sync(pairs) == 0
+    warned = [line["topic"] for line in logs if line["log_level"] == "warning"]
+    assert sorted(warned) == ["b", "gone", "refused"]
+    assert any("INVALID_CONFIG" in line.get("why", "") for line in logs)
+
+
+def test_one_setting_that_the_target_does_not_take_does_not_hold_up_the_others() -> None:
+    source = FakeCluster({"a": {key: own("1") for key in ("remote.storage.enable", "retention.ms", "flush.ms")}})
+    target = FakeCluster({"us.a": {key: default("0") for key in ("remote.storage.enable", "retention.ms", "flush.ms")}})
+    target.refuses.add("remote.storage.enable")
+    sync = a_sync(FLOW, source, target, [])
+    with structlog.testing.capture_logs() as logs:
+        assert [sync.sync({"a": "us.a"}) for _ in range(3)] == [1, 0, 0]
+    assert {key: entry.value for key, entry in target.topics["us.a"].items()} == {
+        "remote.storage.enable": "0", "retention.ms": "1", "flush.ms": "1",
+    }  # fmt: skip
+    [refused] = [line for line in logs if line["log_level"] == "warning"]
+    assert refused["settings"] == {"remote.storage.enable": "1"}
+
+
+def test_a_refusal_is_logged_once_a_topic_with_the_key_that_allows_it() -> None:
+    source = FakeCluster({name: {"min.insync.replicas": own("1")} for name in ("a", "b")})
+    target = FakeCluster({f"us.{name}": {"min.insync.replicas": own("2")} for name in ("a", "b")}, replicas=3)
+    sync = a_sync(ALL_KEYS, source, target, [])
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            assert sync.sync({"a": "us.a", "b": "us.b"}) == 0
+    assert sorted(line["topic"] for line in logs) == ["a", "b"]
+    assert all("lower.durability.enabled" in line["fix"] for line in logs)
+
+
+def test_replicas_of_the_target_count() -> None:
+    source = FakeCluster({"a": {"min.insync.replicas": own("2")}})
+    for replicas, changed in ((1, 0), (2, 1)):
+        target = FakeCluster({"us.a": {"min.insync.replicas": default("1")}}, replicas=replicas)
+        assert a_sync(ALL_KEYS, source, target, []).sync({"a": "us.a"}) == changed
+
+
+def test_many_topics_are_asked_for_in_portions() -> None:
+    names = [f"t{n}" for n in range(450)]
+    source = FakeCluster({name: {"cleanup.policy": own("compact")} for name in names})
+    target = FakeCluster({f"us.{name}": {"cleanup.policy": default("delete")} for name in names})
+    assert a_sync(FLOW, source, target, []).sync({name: f"us.{name}" for name in names}) == 450
+    assert [len(some) for some in target.altered] == [200, 200, 50]
+
+
+def test_a_cluster_that_cannot_be_asked_is_the_callers_matter() -> None:
+    class Gone(FakeCluster):
+        def describe_topic_configs(self, names: Iterable[str], *, inherited: bool = False) -> Any:
+            raise Unreachable("gone")
+
+    with pytest.raises(Unreachable):
+        a_sync(FLOW, Gone({}), FakeCluster({}), []).sync({"a": "us.a"})
