@@ -1,7 +1,7 @@
 """Java's regular expressions, which MM2's files are written in, as Python's. Pure.
 
-`java_regex` turns the syntax that people use; what has no equivalent (class intersections, flags switched in the middle)
-is refused by name instead of matching something else.
+`java_regex` turns the syntax that people use; what has no equivalent (class intersections, flags switched in the
+middle) is refused by name instead of matching something else.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Which topics and groups a flow takes and what its topics are called on the target. Pure functions of names.
 
 Answers for MirrorMaker 2's replication policies (remote names, cycles, internal topics), its filters and the names of
-its own topics. A policy does not ask a cluster anything, and like MM2's it does not know which aliases exist: `my.topic`
-looks like a copy from cluster `my`.
+its own topics. A policy does not ask a cluster anything, and like MM2's it does not know which aliases exist:
+`my.topic` looks like a copy from cluster `my`.
 
-A policy of the user's own is a subclass of `Policy`, named in the file as `replication.policy.class = package.module:Class`.
+A policy of the user's own is a subclass of `Policy`, named in the file as `replication.policy.class =
+package.module:Class`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ read next on the source; confluent-kafka reads and commits.
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from bisect import bisect_left
@@ -13,7 +14,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Kafka
@@ -91,7 +99,7 @@ def commit_randomly(kafka: Kafka, topics: dict[str, str], groups: list[str], cha
         for topic in topics.values()
         for p, end in end_offsets(kafka.confluent(), topic).items()
     }
-    admin = AdminClient(kafka.confluent())
+    admin = admin_of(kafka)
     wanted: Committed = {}
     answers: list[Future[object]] = []
     for group in groups:
@@ -104,9 +112,19 @@ def commit_randomly(kafka: Kafka, topics: dict[str, str], groups: list[str], cha
 
 
 def committed(kafka: Kafka, group: str) -> dict[tuple[str, int], int]:
-    admin = AdminClient(kafka.confluent())
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    """What it has committed; nothing as long as the coordinator is not ready."""
+    try:
+        answer = admin_of(kafka).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    except KafkaException as error:
+        if error.args[0].code() not in (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE):
+            raise
+        return {}
     return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions}
+
+
+@functools.cache
+def admin_of(kafka: Kafka) -> AdminClient:
+    return AdminClient(kafka.confluent())
 
 
 def source_offsets(primary: Kafka, backup: Kafka, topic: str, partition: int, remote: str) -> list[tuple[int, int]]:
@@ -214,6 +232,5 @@ def test_a_live_group_is_left_alone_and_none_is_rewound(primary: Kafka, backup: 
 
 
 def set_offset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
-    admin = AdminClient(kafka.confluent())
     places = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
-    admin.alter_consumer_group_offsets([places])[group].result(30)
+    admin_of(kafka).alter_consumer_group_offsets([places])[group].result(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,7 +121,7 @@ def test_long_rows_of_runs_fall_into_segments_that_read_back_as_one() -> None:
         writer.note(3 * i, 2 * i, 2)
     segments = writer.take()
     assert len(segments) == 3
-    assert all(later[0] == earlier[-1] for earlier, later in zip(segments, segments[1:], strict=False))
+    assert all(later[0] == earlier[-1] for earlier, later in pairwise(segments))
     runs = Runs()
     for segment in segments:
         runs.add(offsetmap.decode(offsetmap.encode(segment)))

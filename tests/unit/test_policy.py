@@ -156,7 +156,9 @@ def test_identity_keeps_names_but_those_of_heartbeats() -> None:
     assert same.is_cycle("eu.heartbeats", "eu")
 
 
-@pytest.mark.parametrize("topic", ["orders.internal", "orders-internal", "mm2-offsets.us.internal", "us.checkpoints.internal"])
+@pytest.mark.parametrize(
+    "topic", ["orders.internal", "orders-internal", "mm2-offsets.us.internal", "us.checkpoints.internal"]
+)
 def test_internal_topics_by_the_rule_of_3x(topic: str) -> None:
     assert policy.make(Naming(rules=3), "us").is_internal(topic)
     assert not Filter((".*",), DEFAULT_EXCLUDE[3]).accepts(topic)
@@ -172,7 +174,9 @@ def test_a_policy_of_ones_own() -> None:
     assert own.remote_topic("us", "orders") == "US.ORDERS"
 
 
-@pytest.mark.parametrize("name", ["no.such.module:Class", f"{__name__}:Missing", f"{__name__}:pytest", "com.example.Mine"])
+@pytest.mark.parametrize(
+    "name", ["no.such.module:Class", f"{__name__}:Missing", f"{__name__}:pytest", "com.example.Mine"]
+)
 def test_a_policy_that_cannot_be_had_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match="replication.policy.class"):
+    with pytest.raises(ConfigError, match=r"replication\.policy\.class"):
         policy.policy_class(name)

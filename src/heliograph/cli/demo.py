@@ -24,7 +24,6 @@ from heliograph.embedded.java import find_java
 from heliograph.embedded.kafka import Kafka
 from heliograph.errors import EmbeddedError
 from heliograph.flow.status import FlowStatus, Runner
-
 from heliograph.types import Flow, Naming
 
 ALIASES = ("us", "eu")
@@ -107,7 +106,11 @@ class Demo:
     def copies(self) -> Iterator[tuple[Stream, Kafka, str]]:
         for stream in self.streams:
             other = next(alias for alias in ALIASES if alias != stream.cluster)
-            yield stream, self.clusters[other], policy.make(Naming(), stream.cluster).remote_topic(stream.cluster, stream.topic)
+            yield (
+                stream,
+                self.clusters[other],
+                policy.make(Naming(), stream.cluster).remote_topic(stream.cluster, stream.topic),
+            )
 
 
 def check(demo: Demo, produced: int, caught_up: bool) -> int:

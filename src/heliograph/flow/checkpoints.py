@@ -123,7 +123,9 @@ class Checkpoints:
     def _starts(self, committed: Mapping[str, Mapping[TopicPartition, Committed]]) -> dict[TopicPartition, int]:
         """The first offsets of the remote partitions concerned (invariant b)."""
         positions = self._positions.known
-        concerned: Iterable[TopicPartition] = {tp for offsets in committed.values() for tp in offsets if tp in positions}
+        concerned: Iterable[TopicPartition] = {
+            tp for offsets in committed.values() for tp in offsets if tp in positions
+        }
         remotes = [TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition) for tp in concerned]
         if not remotes:
             return {}

@@ -1,7 +1,7 @@
 """A flow's recurring work beside the copying, each on a thread of its own: one that hangs delays no other.
 
-A chore that fails is tried again at its next turn; what went wrong is said when it changes, not every time, and stands in
-the flow's status until a turn goes well.
+A chore that fails is tried again at its next turn; what went wrong is said when it changes, not every time, and
+stands in the flow's status until a turn goes well.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ class GroupSync:
         if not wanted:
             return 0
         states = self._target.describe_groups(wanted)
-        free = [group for group, state in states.items() if not isinstance(state, BrokerError) and state in WITHOUT_MEMBERS]
+        free = [
+            group for group, state in states.items() if not isinstance(state, BrokerError) and state in WITHOUT_MEMBERS
+        ]
         self.live = tuple(sorted(set(wanted) - set(free)))
         written = 0
         for group, there in self._target.group_offsets(free).items() if free else ():
@@ -69,5 +71,7 @@ class GroupSync:
                     now=ahead[tp].offset,
                 )  # fmt: skip
             else:
-                log.warning("group offset refused", flow=self._flow.name, group=group, partition=str(tp), why=str(error))
+                log.warning(
+                    "group offset refused", flow=self._flow.name, group=group, partition=str(tp), why=str(error)
+                )
         return written

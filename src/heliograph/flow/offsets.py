@@ -1,7 +1,7 @@
 """The offset map of a flow, read back: where the target has the record at a source offset.
 
-Owned by the coordinator; tasks append to the topic (`mirror.task`). Answers from what is durable only: the map's topic and
-the positions, which never run ahead of it.
+Owned by the coordinator; tasks append to the topic (`mirror.task`). Answers from what is durable only: the map's
+topic and the positions, which never run ahead of it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ class OffsetMap:
         with self._lock:
             runs = self._runs.get(subject)
             last = runs.last if runs else None
-            if last is None or (
-                last.source + last.length <= source_start and last.target + last.length <= target_end
-            ):
+            if last is None or (last.source + last.length <= source_start and last.target + last.length <= target_end):
                 return
             key = positions.key_of(self._flow.source.alias, subject.tp)
             partition = positions.partition_for(key, self._log.partitions)

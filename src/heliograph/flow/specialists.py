@@ -1,7 +1,7 @@
 """The specialists of one flow: everything MM2 does beside copying, each a chore with connections of its own.
 
-Heartbeats, offset syncs, checkpoints, group offsets, topics' settings and permissions. None of them touches the data, and
-none of them waits for another.
+Heartbeats, offset syncs, checkpoints, group offsets, topics' settings and permissions. None of them touches the
+data, and none of them waits for another.
 """
 
 from __future__ import annotations

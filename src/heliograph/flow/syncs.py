@@ -1,10 +1,15 @@
 """Offset syncs in MM2's topic: now and then, which source record became which target record.
 
-Heliograph translates by its own map, which is exact. The syncs are for everybody else: an MM2 that takes over, tools that
+Heliograph translates by its own map, which is exact. The syncs are for everybody else: an MM2 that takes over, tools
+that
 read the topic. So the newest pair of a partition goes out once a second at most, by MM2's rules of when one is due:
 
-  1. the first in this process; 2. `offset.lag.max` target offsets after the last; 3. a new run (a gap at the source);
-  4. the target went back. Otherwise the pair waits for the next flush, so that the idle tail of a partition is synced too.
+  1. the first in this process;
+  2. `offset.lag.max` target offsets after the last;
+  3. a new run (a gap at the source);
+  4. the target went back.
+
+Otherwise the pair waits for the next flush, so that the idle tail of a partition is synced too.
 """
 
 from __future__ import annotations

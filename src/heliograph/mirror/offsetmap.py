@@ -1,7 +1,8 @@
 """Which source offsets became which target offsets: runs, as they are written down for ever.
 
 A run is a stretch of consecutive source offsets that became consecutive target offsets. A new one begins only where the
-source has a hole (a transaction's marker, an aborted record, a record that compaction took) or where somebody else wrote
+source has a hole (a transaction's marker, an aborted record, a record that compaction took) or where somebody else
+wrote
 to the remote partition. So a plain topic has one run for its whole life, and the map stays small whatever is copied.
 
 The map's topic is compacted. A record holds a segment: some runs in a row, keyed by the first one's source offset. This

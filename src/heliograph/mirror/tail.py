@@ -48,7 +48,8 @@ def last_sequence_in_log(client: Client, remote: TopicPartition, producer_id: in
 
 
 def places(client: Client, remote: TopicPartition, acked: Position, count: int) -> list[tuple[int, int]]:
-    """The target offsets, as (offset, length), of the `count` records that follow this position. Empty: not all found."""
+    """The target offsets, as (offset, length), of the `count` records that follow this position. Empty: not all
+    found."""
     found: list[tuple[int, int]] = []
     have, offset = 0, acked.target
     while have < count:

@@ -47,7 +47,8 @@ Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, r
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Rule D's answer: how many records from the position on the target holds, and at which offsets if it can be said."""
+    """Rule D's answer: how many records from the position on the target holds, and at which offsets if it can be
+    said."""
 
     there: int
     placed: tuple[tuple[int, int], ...] = ()
@@ -230,7 +231,7 @@ class Task:
             return
         if answer.there < 0:
             lane.park(
-                f"{lane.spec.remote} holds {-answer.there} records fewer than it acknowledged: truncated or created again",
+                f"{lane.spec.remote} holds {-answer.there} records fewer than it acknowledged: truncated or made anew",
                 "check the target; to copy the topic anew, delete its record in the positions topic",
             )
             self._park(lane)
@@ -287,7 +288,9 @@ class Task:
                 for segment in one.segments
             ]
             self._note(
-                TopicPartition(a.map_topic, partition), pairs, lambda ok, group=group: self._map_written(ok, group)  # type: ignore[misc]
+                TopicPartition(a.map_topic, partition),
+                pairs,
+                lambda ok, group=group: self._map_written(ok, group),  # type: ignore[misc]
             )
 
     def _map_written(self, ok: bool, group: list[Moved]) -> None:
@@ -307,7 +310,9 @@ class Task:
         for partition, group in by_partition.items():
             pairs = [(key, positions.encode(one.position)) for one, key in group]
             self._note(
-                TopicPartition(a.positions_topic, partition), pairs, lambda ok, group=group: _positions_written(ok, group)  # type: ignore[misc]
+                TopicPartition(a.positions_topic, partition),
+                pairs,
+                lambda ok, group=group: _positions_written(ok, group),  # type: ignore[misc]
             )
 
     def _note(self, tp: TopicPartition, pairs: list[tuple[bytes, bytes]], done: Callable[[bool], None]) -> None:

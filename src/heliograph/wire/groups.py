@@ -241,9 +241,7 @@ def _ask_all(
     return done
 
 
-def _coordinators(
-    client: Calls, groups: Sequence[str], done: dict[str, Any], deadline: float
-) -> dict[int, list[str]]:
+def _coordinators(client: Calls, groups: Sequence[str], done: dict[str, Any], deadline: float) -> dict[int, list[str]]:
     """Groups by the broker that coordinates them; those without one get an error in `done`."""
     homes: dict[int, list[str]] = {}
     left = list(groups)
