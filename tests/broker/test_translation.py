@@ -6,19 +6,16 @@ read next on the source; confluent-kafka reads and commits.
 
 from __future__ import annotations
 
-import functools
 import random
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 import pytest
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
     Producer,
     TopicPartition,
 )
@@ -26,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Kafka
 from heliograph.types import Flow
+from heliograph.wire import Client
 from tests.broker.engine import Engine, one_flow
 from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
 
@@ -50,6 +48,7 @@ def offsets_flow(primary: Kafka, backup: Kafka, *topics: str, **more: object) ->
         "refresh_groups_s": 0.3,
         "sync_group_offsets_s": 0.3,
         "offset_flush_s": 0.5,
+        "config_properties_exclude": (".*",),  # the copy of a compacted topic is not: then its offsets can be compared
     }
     return one_flow(primary.cluster(), backup.cluster(), *topics, **{**settings, **more})
 
@@ -99,7 +98,7 @@ def commit_randomly(kafka: Kafka, topics: dict[str, str], groups: list[str], cha
         for topic in topics.values()
         for p, end in end_offsets(kafka.confluent(), topic).items()
     }
-    admin = admin_of(kafka)
+    admin = AdminClient(kafka.confluent())
     wanted: Committed = {}
     answers: list[Future[object]] = []
     for group in groups:
@@ -111,20 +110,15 @@ def commit_randomly(kafka: Kafka, topics: dict[str, str], groups: list[str], cha
     return wanted
 
 
-def committed(kafka: Kafka, group: str) -> dict[tuple[str, int], int]:
-    """What it has committed; nothing as long as the coordinator is not ready."""
+def committed(kafka: Kafka, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    """As a consumer of the group finds it. (librdkafka's admin client crashes when a coordinator is still loading.)"""
+    consumer = Consumer({**kafka.confluent(), "group.id": group, "enable.auto.commit": False, "log_level": 3})
     try:
-        answer = admin_of(kafka).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
-    except KafkaException as error:
-        if error.args[0].code() not in (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE):
-            raise
-        return {}
-    return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions}
-
-
-@functools.cache
-def admin_of(kafka: Kafka) -> AdminClient:
-    return AdminClient(kafka.confluent())
+        places = [TopicPartition(topic, p) for topic in topics for p in end_offsets_cached(kafka, topic)]
+        found = consumer.committed(places, timeout=30)
+        return {(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+    finally:
+        consumer.close()
 
 
 def source_offsets(primary: Kafka, backup: Kafka, topic: str, partition: int, remote: str) -> list[tuple[int, int]]:
@@ -151,26 +145,27 @@ def test_two_hundred_groups_read_on_at_the_very_record(
         with Engine(flow, epoch_seconds=1.0) as engine:
             engine.wait_copied(*topics.values())
     wanted = commit_randomly(primary, topics, groups, chance)
-    with Engine(flow) as engine:
-        engine.wait(lambda: _all_there(backup, wanted), what="every group's offsets on the target", timeout_seconds=60)
+    with Engine(flow) as engine, Client(backup.cluster()) as client:
+        engine.wait(lambda: _all_there(client, wanted), what="every group's offsets on the target")
     at: dict[tuple[str, int], list[tuple[int, int]]] = {
         (topic, p): source_offsets(primary, backup, topic, p, f"{primary.name}.{topic}")
         for topic in topics.values()
         for p in end_offsets(primary.confluent(), topic)
     }
+    remotes = [f"{primary.name}.{topic}" for topic in topics.values()]
     exact = 0
     for group in groups:
-        there = committed(backup, group)
+        there = committed(backup, group, remotes)
         for tp, offset in wanted[group].items():
             copies = at[tp.topic, tp.partition]
-            following = bisect_left([source for _, source in copies], offset)
-            ends = end_offsets_cached(backup, f"{primary.name}.{tp.topic}")
-            expected = copies[following][0] if following < len(copies) else ends[tp.partition]
             got = there[f"{primary.name}.{tp.topic}", tp.partition]
-            assert got == expected, (group, tp, offset, got, expected)
+            following = bisect_left([source for _, source in copies], offset)
+            expected = copies[following][0] if following < len(copies) else copies[-1][0] + 1
+            assert got == expected, (group, tp, offset)
             exact += 1
     assert exact == GROUPS * 6
-    _fail_over(backup, groups[:10], {f"{primary.name}.{t}" for t in topics.values()})
+    targets = {(f"{primary.name}.{topic}", p): [target for target, _ in copies] for (topic, p), copies in at.items()}
+    _fail_over(backup, groups[:10], remotes, targets)
 
 
 _ENDS: dict[tuple[str, str], dict[int, int]] = {}
@@ -183,27 +178,32 @@ def end_offsets_cached(kafka: Kafka, topic: str) -> dict[int, int]:
     return _ENDS[key]
 
 
-def _all_there(backup: Kafka, wanted: Committed) -> bool:
-    return all(len(committed(backup, group)) == len(places) for group, places in wanted.items())
+def _all_there(client: Client, wanted: Committed) -> bool:
+    found = client.group_offsets(wanted)
+    return all(isinstance(found[group], dict) and len(found[group]) == len(places) for group, places in wanted.items())
 
 
-def _fail_over(backup: Kafka, groups: list[str], remotes: set[str]) -> None:
+def _fail_over(backup: Kafka, groups: list[str], remotes: list[str], targets: dict[tuple[str, int], list[int]]) -> None:
     """A real consumer of each group on the target begins where its group stands, by itself."""
     for group in groups:
-        start = committed(backup, group)
+        start = committed(backup, group, remotes)
         consumer = Consumer(
             {**backup.confluent(), "group.id": group, "auto.offset.reset": "error", "enable.auto.commit": False}
         )
         try:
-            consumer.subscribe(sorted(remotes))
+            consumer.subscribe(remotes)
             first: dict[tuple[str, int], int] = {}
-            due = {key for key, offset in start.items() if offset < end_offsets_cached(backup, key[0])[key[1]]}
+            due = {
+                key: targets[key][at]
+                for key, offset in start.items()
+                if (at := bisect_left(targets[key], offset)) < len(targets[key])
+            }
             deadline = time.monotonic() + 30
-            while first.keys() < due and time.monotonic() < deadline:
+            while first.keys() < due.keys() and time.monotonic() < deadline:
                 message = consumer.poll(0.5)
                 if message is not None and message.error() is None:
                     first.setdefault((str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0))
-            assert first == {key: start[key] for key in due}
+            assert first == due
         finally:
             consumer.close()
 
@@ -223,14 +223,18 @@ def test_a_live_group_is_left_alone_and_none_is_rewound(primary: Kafka, backup: 
             wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="an assignment")
             for group in (live, ahead, fresh):
                 set_offset(primary, group, topic_name, 40)
-            engine.wait(lambda: committed(backup, fresh) == {(remote, 0): 40}, what="the fresh group's offset")
-            assert committed(backup, ahead) == {(remote, 0): 80}
-            assert committed(backup, live) == {}
+            engine.wait(
+                lambda: committed(backup, fresh, [remote]) == {(remote, 0): 40}, what="the fresh group's offset"
+            )
+            assert committed(backup, ahead, [remote]) == {(remote, 0): 80}
+            assert committed(backup, live, [remote]) == {}
         finally:
             consumer.close()
-        engine.wait(lambda: committed(backup, live) == {(remote, 0): 40}, what="the group's offset once it has left")
+        engine.wait(
+            lambda: committed(backup, live, [remote]) == {(remote, 0): 40}, what="the group's offset once it has left"
+        )
 
 
 def set_offset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
     places = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
-    admin_of(kafka).alter_consumer_group_offsets([places])[group].result(30)
+    AdminClient(kafka.confluent()).alter_consumer_group_offsets([places])[group].result(30)
