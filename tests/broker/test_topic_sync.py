@@ -86,9 +86,7 @@ def alter(kafka: Kafka, topic: str, **changes: str | None) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     AdminClient(kafka.confluent()).incremental_alter_configs([resource])[resource].result(30)
     wait_until(
-        lambda: all(
-            new is None or value(kafka, topic, name.replace("_", ".")) == new for name, new in changes.items()
-        ),
+        lambda: all(new is None or value(kafka, topic, name.replace("_", ".")) == new for name, new in changes.items()),
         what="the settings",
     )
 
@@ -308,9 +306,7 @@ def allow(
 
 
 def rules_of(kafka: Kafka, name: str, kind: ResourceType = ResourceType.TOPIC) -> set[Rule]:
-    any_of = AclBindingFilter(
-        kind, name, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
+    any_of = AclBindingFilter(kind, name, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
     found = AdminClient(kafka.confluent()).describe_acls(any_of).result(30)
     assert all((one.principal, one.host) == ("User:alice", "*") for one in found)
     return {(one.operation, one.permission_type) for one in found}

@@ -87,7 +87,9 @@ def committed(kafka: Kafka, group: str) -> dict[TopicPartition, tuple[int, str]]
     """What confluent-kafka reads of a group."""
     request = [ConsumerGroupTopicPartitions(group)]
     found = AdminClient(kafka.confluent()).list_consumer_group_offsets(request)[group].result(30)
-    return {TopicPartition(one.topic, one.partition): (one.offset, one.metadata or "") for one in found.topic_partitions}
+    return {
+        TopicPartition(one.topic, one.partition): (one.offset, one.metadata or "") for one in found.topic_partitions
+    }
 
 
 def join_as(client: Client, group: str, protocol_type: str) -> None:
@@ -114,8 +116,9 @@ def test_every_consumer_group_of_every_broker_is_listed(three: Kafka, client: Cl
     for group in empty:
         commit(three, group, TheirPartition(topic_name, 0, 7))
     join_as(client, f"{topic_name}-connect", "connect")
-    with member(three, f"{topic_name}-live", topic_name), member(
-        three, f"{topic_name}-new", topic_name, **{"group.protocol": "consumer"}
+    with (
+        member(three, f"{topic_name}-live", topic_name),
+        member(three, f"{topic_name}-new", topic_name, **{"group.protocol": "consumer"}),
     ):
         listed = {group: state for group, state in client.list_groups().items() if group.startswith(topic_name)}
         theirs = AdminClient(three.confluent()).list_consumer_groups().result(30).valid

@@ -56,9 +56,7 @@ class Changes:
 
 def creation_configs(flow: Flow, source: Entries) -> dict[str, str]:
     """The settings a new remote topic is created with, but for DURABILITY."""
-    return {
-        key: value for key, value in _carried(flow, source) if value is not None and key not in DURABILITY
-    }
+    return {key: value for key, value in _carried(flow, source) if value is not None and key not in DURABILITY}
 
 
 def needs_durability(flow: Flow, source: Entries) -> bool:

@@ -158,9 +158,7 @@ class Client(Calls):
         """Every consumer group of the cluster -> its state. Raises if not every broker can be asked."""
         return groups.list_all(self, timeout_s=timeout_s or self.timeout_s)
 
-    def describe_groups(
-        self, names: Iterable[str], *, timeout_s: float | None = None
-    ) -> dict[str, str | BrokerError]:
+    def describe_groups(self, names: Iterable[str], *, timeout_s: float | None = None) -> dict[str, str | BrokerError]:
         """Group -> Empty, Stable …, or Dead when there is none of this name."""
         return groups.states(self, names, timeout_s=timeout_s or self.timeout_s)
 
