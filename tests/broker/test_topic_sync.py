@@ -69,7 +69,8 @@ def a_pair(stack: ExitStack, source: Cluster, target: Cluster, *topics: str, **m
 
 def settings(kafka: Kafka, topic: str) -> dict[str, ConfigEntry]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    found: dict[str, ConfigEntry] = AdminClient(kafka.confluent()).describe_configs([resource])[resource].result(30)
+    admin = AdminClient(kafka.confluent())  # an admin that is collected takes its futures with it
+    found: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(30)
     return found
 
 
@@ -84,7 +85,8 @@ def alter(kafka: Kafka, topic: str, **changes: str | None) -> None:
         operation = AlterConfigOpType.DELETE if new is None else AlterConfigOpType.SET
         entries.append(ConfigEntry(name.replace("_", "."), new, incremental_operation=operation))
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    AdminClient(kafka.confluent()).incremental_alter_configs([resource])[resource].result(30)
+    admin = AdminClient(kafka.confluent())
+    admin.incremental_alter_configs([resource])[resource].result(30)
     wait_until(
         lambda: all(new is None or value(kafka, topic, name.replace("_", ".")) == new for name, new in changes.items()),
         what="the settings",
@@ -92,7 +94,8 @@ def alter(kafka: Kafka, topic: str, **changes: str | None) -> None:
 
 
 def grow(kafka: Kafka, topic: str, count: int) -> None:
-    AdminClient(kafka.confluent()).create_partitions([NewPartitions(topic, count)])[topic].result(30)
+    admin = AdminClient(kafka.confluent())
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
     wait_until(lambda: len(end_offsets(kafka.confluent(), topic)) == count, what=f"{count} partitions")
 
 
@@ -307,7 +310,8 @@ def allow(
 
 def rules_of(kafka: Kafka, name: str, kind: ResourceType = ResourceType.TOPIC) -> set[Rule]:
     any_of = AclBindingFilter(kind, name, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
-    found = AdminClient(kafka.confluent()).describe_acls(any_of).result(30)
+    admin = AdminClient(kafka.confluent())
+    found = admin.describe_acls(any_of).result(30)
     assert all((one.principal, one.host) == ("User:alice", "*") for one in found)
     return {(one.operation, one.permission_type) for one in found}
 
