@@ -174,7 +174,7 @@ def one_flow(source: Cluster, target: Cluster, *topics: str, **more: Any) -> Flo
         "offset_storage_replication_factor": 1,
         "refresh_topics_interval_seconds": 0.5,
     }
-    return Flow(source, target, topics, **{**defaults, **more})
+    return Flow(source, target, topics=topics, **{**defaults, **more})
 
 
 def mirror(flow: Flow, *topics: str, timeout_seconds: float = 120, **options: Any) -> Engine:
