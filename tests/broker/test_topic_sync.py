@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-import structlog
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -25,6 +24,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from structlog.typing import EventDict
 
 from heliograph.embedded import Kafka, running
 from heliograph.flow.acls import AclSync
@@ -177,13 +177,12 @@ def test_replicate_target_default(primary: Kafka, backup: Kafka, topic_name: str
 
 
 def test_a_topic_that_is_gone_does_not_stop_the_others(
-    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
 ) -> None:
     create_topic(primary.confluent(), topic_name, config={"retention.bytes": "1000"})
     remote = create_topic(backup.confluent(), f"primary.{topic_name}")
     pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name)
-    with structlog.testing.capture_logs() as logs:
-        assert pair.configs.sync({"absent": "primary.absent", topic_name: remote}) == 1
+    assert pair.configs.sync({"absent": "primary.absent", topic_name: remote}) == 1
     assert [line["topic"] for line in logs if line["log_level"] == "warning"] == ["absent"]
     wait_until(lambda: value(backup, remote, "retention.bytes") == "1000", what="the other's setting")
 
@@ -201,16 +200,15 @@ def test_a_larger_limit_is_seen_by_the_next_survey(
 
 
 def test_durability_is_kept_and_a_copy_can_be_appended_to(
-    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
 ) -> None:
     """min.insync.replicas above the copy's one replica would stop it; unclean elections it gets only when told."""
     config = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true", "retention.bytes": "1000"}
     create_topic(primary.confluent(), topic_name, config=config)
     remote = f"primary.{topic_name}"
     pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=())
-    with structlog.testing.capture_logs() as logs:
-        assert partitions(pair.topics.survey()) == 1
-        assert pair.configs.sync({topic_name: remote}) == 0
+    assert partitions(pair.topics.survey()) == 1
+    assert pair.configs.sync({topic_name: remote}) == 0
     copy = settings(backup, remote)
     assert copy["retention.bytes"].value == "1000"
     assert copy["min.insync.replicas"].value == "1"
@@ -345,7 +343,12 @@ def test_sync_topic_acls(guarded: tuple[Kafka, Kafka], topic_name: str, open_pai
 
 @pytest.mark.parametrize("without", ["source", "target"])
 def test_no_authorizer(
-    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack, without: str
+    guarded: tuple[Kafka, Kafka],
+    primary: Kafka,
+    topic_name: str,
+    open_pairs: ExitStack,
+    without: str,
+    logs: list[EventDict],
 ) -> None:
     west = guarded[0]
     source, target = (primary, west) if without == "source" else (west, primary)
@@ -353,22 +356,20 @@ def test_no_authorizer(
     if without == "target":
         allow(west, topic_name, (READ, ALLOW))
     pair = a_pair(open_pairs, source.cluster(), target.cluster(), topic_name)
-    with structlog.testing.capture_logs() as logs:
-        assert [pair.acls.sync({topic_name: f"{source.name}.{topic_name}"}) for _ in range(2)] == [0, 0]
+    assert [pair.acls.sync({topic_name: f"{source.name}.{topic_name}"}) for _ in range(2)] == [0, 0]
     assert [(line["log_level"], line["cluster"]) for line in logs] == [("info", "primary")]
 
 
 def test_partitions_that_may_not_be_added_are_parked(
-    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack
+    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
 ) -> None:
     west = guarded[0]
     remote = create_topic(west.confluent(), f"primary.{topic_name}", 1)
     create_topic(primary.confluent(), topic_name, 3)
     allow(west, remote, (READ, ALLOW), (WRITE, ALLOW), (DESCRIBE, ALLOW))
     pair = a_pair(open_pairs, primary.cluster(), west.cluster(user="alice"), topic_name)
-    with structlog.testing.capture_logs() as logs:
-        survey = pair.topics.survey()
-        assert pair.topics.survey() == survey
+    survey = pair.topics.survey()
+    assert pair.topics.survey() == survey
     assert [route.tp.partition for route in survey.routes] == [0]
     assert [one.partition for one in survey.parked] == [1, 2]
     for one in survey.parked:
