@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 )
 from structlog.typing import EventDict
 
-from heliograph.embedded import Kafka, running
+from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties, running
 from heliograph.flow.acls import AclSync
 from heliograph.flow.configs import ConfigSync
 from heliograph.flow.topics import Survey, Topics
@@ -36,6 +36,7 @@ from heliograph.wire import Client
 from tests.broker.engine import Engine, assert_same, one_flow
 from tests.kit import Record, create_topic, end_offsets, produce, wait_until
 
+DYNAMIC_TOPIC_CONFIG = 1  # Kafka's code for a setting of the topic's own
 EXCLUDE = (r"delete\.retention\..*",)  # as MM2's suite has it
 IDENTITY = Naming(policy=IDENTITY_POLICY)
 
@@ -62,7 +63,8 @@ def open_pairs() -> Iterator[ExitStack]:
 
 
 def a_pair(stack: ExitStack, source: Cluster, target: Cluster, *topics: str, **more: Any) -> Pair:
-    pair = Pair(one_flow(source, target, *topics, **more))
+    # Other tests of these clusters may leave heartbeats.
+    pair = Pair(one_flow(source, target, *topics, heartbeats_replication=False, **more))
     stack.callback(pair.close)
     return pair
 
@@ -287,6 +289,11 @@ def guarded() -> Iterator[tuple[Kafka, Kafka]]:
 READ, WRITE, ALL, DESCRIBE, ALTER = (
     AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE, AclOperation.ALTER,
 )  # fmt: skip
+# All that Kafka knows for topics.
+OPERATIONS = (
+    ALL, READ, WRITE, DESCRIBE, ALTER, AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)  # fmt: skip
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 Rule = tuple[AclOperation, AclPermissionType]
@@ -339,6 +346,60 @@ def test_sync_topic_acls(guarded: tuple[Kafka, Kafka], topic_name: str, open_pai
         wait_until(lambda t=target, r=remote: rules_of(t, f"{r}-all") == {(READ, ALLOW)}, what="ALL as READ")
         wait_until(lambda t=target, r=remote: {r, f"{r}-all"} <= seen_by_alice(t), what="what alice may see")
         assert pair.acls.sync(pairs) == 0
+
+
+def own_settings(kafka: Kafka, topic: str) -> dict[str, str]:
+    """Those that the topic itself has."""
+    return {
+        key: str(entry.value) for key, entry in settings(kafka, topic).items() if entry.source == DYNAMIC_TOPIC_CONFIG
+    }
+
+
+@pytest.mark.parametrize("defaults", ["target", "source"])
+def test_settings_and_acls_are_those_that_mirrormaker_gives(
+    guarded: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack, defaults: str
+) -> None:
+    """The real MM2 and we, side by side: a new copy, one that drifted, and everything anybody may do on them."""
+    west, east = guarded
+    names = (f"{topic_name}-new", f"{topic_name}-drifted")
+    config = {"cleanup.policy": "compact", "retention.bytes": "1000", "min.insync.replicas": "1", "flush.ms": "7000"}
+    for name in names:
+        create_topic(west.confluent(), name, 2, config=config)
+        everything = [(operation, permission) for operation in OPERATIONS for permission in (ALLOW, DENY)]
+        allow(west, name, *everything)
+    drift = {"cleanup.policy": "delete", "segment.bytes": "20000000", "message.timestamp.type": "LogAppendTime"}
+    for alias in ("theirs", "ours"):
+        create_topic(east.confluent(), f"{alias}.{names[1]}", 1, config=drift)
+
+    pair = a_pair(open_pairs, west.cluster("ours"), east.cluster(), f"{topic_name}.*", use_defaults_from=defaults)
+    pairs = {name: f"ours.{name}" for name in names}
+    assert partitions(pair.topics.survey()) == 4
+    assert pair.configs.sync(pairs) == 1
+    assert pair.acls.sync(pairs) > 0
+
+    def made(alias: str) -> dict[str, tuple[dict[str, str], set[Rule], int]]:
+        there = AdminClient(east.confluent()).list_topics(timeout=10).topics
+        copies = {name: f"{alias}.{name}" for name in names if f"{alias}.{name}" in there}
+        return {
+            name: (own_settings(east, copy), rules_of(east, copy), len(there[copy].partitions))
+            for name, copy in copies.items()
+        }
+
+    properties = mm2_properties(west.cluster("theirs"), east.cluster(), topics=f"{topic_name}.*")
+    properties |= {"theirs->east.use.defaults.from": defaults, "emit.heartbeats.enabled": "false"}
+    for what in ("refresh.topics", "sync.topic.configs", "sync.topic.acls"):
+        properties[f"{what}.interval.seconds"] = "1"
+    with MirrorMaker(properties, jvm=QUICK_MM2_JVM) as mm2:
+
+        def same() -> bool:
+            mm2.require_running()
+            return made("theirs") == made("ours")
+
+        try:
+            wait_until(same, what="the same from both", timeout_seconds=90)
+        except TimeoutError:
+            assert made("ours") == made("theirs")  # says where they differ
+            raise
 
 
 @pytest.mark.parametrize("without", ["source", "target"])
