@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+import structlog
+from structlog.typing import EventDict
 
 from heliograph.embedded import Kafka, running
 
@@ -42,3 +44,15 @@ def new_topic() -> Callable[[], str]:
 @pytest.fixture
 def topic_name(new_topic: Callable[[], str]) -> str:
     return new_topic()
+
+
+@pytest.fixture
+def logs() -> Iterator[list[EventDict]]:
+    """Every line that the code under test logs, whatever level an earlier test has set."""
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    try:
+        with structlog.testing.capture_logs() as lines:
+            yield lines
+    finally:
+        structlog.configure(**before)

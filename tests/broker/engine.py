@@ -183,7 +183,7 @@ def one_flow(source: Cluster, target: Cluster, *topics: str, **more: Any) -> Flo
         "checkpoints_replication_factor": 1,
         "heartbeats_replication_factor": 1,
     }
-    return Flow(source, target, topics, **{**defaults, **more})
+    return Flow(source, target, topics=topics, **{**defaults, **more})
 
 
 def mirror(flow: Flow, *topics: str, timeout_seconds: float = 120, **options: Any) -> Engine:

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-import structlog
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -25,8 +24,9 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from structlog.typing import EventDict
 
-from heliograph.embedded import Kafka, running
+from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties, running
 from heliograph.flow.acls import AclSync
 from heliograph.flow.configs import ConfigSync
 from heliograph.flow.topics import Survey, Topics
@@ -36,6 +36,7 @@ from heliograph.wire import Client
 from tests.broker.engine import Engine, assert_same, one_flow
 from tests.kit import Record, create_topic, end_offsets, produce, wait_until
 
+DYNAMIC_TOPIC_CONFIG = 1  # Kafka's code for a setting of the topic's own
 EXCLUDE = (r"delete\.retention\..*",)  # as MM2's suite has it
 IDENTITY = Naming(policy=IDENTITY_POLICY)
 
@@ -62,14 +63,16 @@ def open_pairs() -> Iterator[ExitStack]:
 
 
 def a_pair(stack: ExitStack, source: Cluster, target: Cluster, *topics: str, **more: Any) -> Pair:
-    pair = Pair(one_flow(source, target, *topics, **more))
+    # Other tests of these clusters may leave heartbeats.
+    pair = Pair(one_flow(source, target, *topics, heartbeats_replication=False, **more))
     stack.callback(pair.close)
     return pair
 
 
 def settings(kafka: Kafka, topic: str) -> dict[str, ConfigEntry]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    found: dict[str, ConfigEntry] = AdminClient(kafka.confluent()).describe_configs([resource])[resource].result(30)
+    admin = AdminClient(kafka.confluent())  # an admin that is collected takes its futures with it
+    found: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(30)
     return found
 
 
@@ -84,7 +87,8 @@ def alter(kafka: Kafka, topic: str, **changes: str | None) -> None:
         operation = AlterConfigOpType.DELETE if new is None else AlterConfigOpType.SET
         entries.append(ConfigEntry(name.replace("_", "."), new, incremental_operation=operation))
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    AdminClient(kafka.confluent()).incremental_alter_configs([resource])[resource].result(30)
+    admin = AdminClient(kafka.confluent())
+    admin.incremental_alter_configs([resource])[resource].result(30)
     wait_until(
         lambda: all(new is None or value(kafka, topic, name.replace("_", ".")) == new for name, new in changes.items()),
         what="the settings",
@@ -92,7 +96,8 @@ def alter(kafka: Kafka, topic: str, **changes: str | None) -> None:
 
 
 def grow(kafka: Kafka, topic: str, count: int) -> None:
-    AdminClient(kafka.confluent()).create_partitions([NewPartitions(topic, count)])[topic].result(30)
+    admin = AdminClient(kafka.confluent())
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
     wait_until(lambda: len(end_offsets(kafka.confluent(), topic)) == count, what=f"{count} partitions")
 
 
@@ -174,13 +179,12 @@ def test_replicate_target_default(primary: Kafka, backup: Kafka, topic_name: str
 
 
 def test_a_topic_that_is_gone_does_not_stop_the_others(
-    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
 ) -> None:
     create_topic(primary.confluent(), topic_name, config={"retention.bytes": "1000"})
     remote = create_topic(backup.confluent(), f"primary.{topic_name}")
     pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name)
-    with structlog.testing.capture_logs() as logs:
-        assert pair.configs.sync({"absent": "primary.absent", topic_name: remote}) == 1
+    assert pair.configs.sync({"absent": "primary.absent", topic_name: remote}) == 1
     assert [line["topic"] for line in logs if line["log_level"] == "warning"] == ["absent"]
     wait_until(lambda: value(backup, remote, "retention.bytes") == "1000", what="the other's setting")
 
@@ -198,19 +202,18 @@ def test_a_larger_limit_is_seen_by_the_next_survey(
 
 
 def test_durability_is_kept_and_a_copy_can_be_appended_to(
-    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack
+    primary: Kafka, backup: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
 ) -> None:
     """min.insync.replicas above the copy's one replica would stop it; unclean elections it gets only when told."""
     config = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true", "retention.bytes": "1000"}
     create_topic(primary.confluent(), topic_name, config=config)
     remote = f"primary.{topic_name}"
     pair = a_pair(open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=())
-    with structlog.testing.capture_logs() as logs:
-        assert partitions(pair.topics.survey()) == 1
-        assert pair.configs.sync({topic_name: remote}) == 0
+    assert partitions(pair.topics.survey()) == 1
+    assert pair.configs.sync({topic_name: remote}) == 0
     copy = settings(backup, remote)
     assert copy["retention.bytes"].value == "1000"
-    assert copy["min.insync.replicas"].is_default
+    assert copy["min.insync.replicas"].value == "1"
     assert copy["unclean.leader.election.enable"].is_default
     produce(backup.confluent(), remote, [Record(b"k", b"v")])
     reasons = [f"{line['why']} {line['fix']}" for line in logs if line["log_level"] == "warning"]
@@ -222,7 +225,7 @@ def test_durability_is_kept_and_a_copy_can_be_appended_to(
     )
     assert told.configs.sync({topic_name: remote}) == 1
     wait_until(lambda: value(backup, remote, "unclean.leader.election.enable") == "true", what="as told")
-    assert settings(backup, remote)["min.insync.replicas"].is_default
+    assert value(backup, remote, "min.insync.replicas") == "1"
 
 
 # ---- partitions
@@ -286,6 +289,11 @@ def guarded() -> Iterator[tuple[Kafka, Kafka]]:
 READ, WRITE, ALL, DESCRIBE, ALTER = (
     AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE, AclOperation.ALTER,
 )  # fmt: skip
+# All that Kafka knows for topics.
+OPERATIONS = (
+    ALL, READ, WRITE, DESCRIBE, ALTER, AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)  # fmt: skip
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 Rule = tuple[AclOperation, AclPermissionType]
@@ -307,7 +315,8 @@ def allow(
 
 def rules_of(kafka: Kafka, name: str, kind: ResourceType = ResourceType.TOPIC) -> set[Rule]:
     any_of = AclBindingFilter(kind, name, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
-    found = AdminClient(kafka.confluent()).describe_acls(any_of).result(30)
+    admin = AdminClient(kafka.confluent())
+    found = admin.describe_acls(any_of).result(30)
     assert all((one.principal, one.host) == ("User:alice", "*") for one in found)
     return {(one.operation, one.permission_type) for one in found}
 
@@ -339,9 +348,68 @@ def test_sync_topic_acls(guarded: tuple[Kafka, Kafka], topic_name: str, open_pai
         assert pair.acls.sync(pairs) == 0
 
 
+def own_settings(kafka: Kafka, topic: str) -> dict[str, str]:
+    """Those that the topic itself has."""
+    return {
+        key: str(entry.value) for key, entry in settings(kafka, topic).items() if entry.source == DYNAMIC_TOPIC_CONFIG
+    }
+
+
+@pytest.mark.parametrize("defaults", ["target", "source"])
+def test_settings_and_acls_are_those_that_mirrormaker_gives(
+    guarded: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack, defaults: str
+) -> None:
+    """The real MM2 and we, side by side: a new copy, one that drifted, and everything anybody may do on them."""
+    west, east = guarded
+    names = (f"{topic_name}-new", f"{topic_name}-drifted")
+    config = {"cleanup.policy": "compact", "retention.bytes": "1000", "min.insync.replicas": "1", "flush.ms": "7000"}
+    for name in names:
+        create_topic(west.confluent(), name, 2, config=config)
+        everything = [(operation, permission) for operation in OPERATIONS for permission in (ALLOW, DENY)]
+        allow(west, name, *everything)
+    drift = {"cleanup.policy": "delete", "segment.bytes": "20000000", "message.timestamp.type": "LogAppendTime"}
+    for alias in ("theirs", "ours"):
+        create_topic(east.confluent(), f"{alias}.{names[1]}", 1, config=drift)
+
+    pair = a_pair(open_pairs, west.cluster("ours"), east.cluster(), f"{topic_name}.*", use_defaults_from=defaults)
+    pairs = {name: f"ours.{name}" for name in names}
+    assert partitions(pair.topics.survey()) == 4
+    assert pair.configs.sync(pairs) == 1
+    assert pair.acls.sync(pairs) > 0
+
+    def made(alias: str) -> dict[str, tuple[dict[str, str], set[Rule], int]]:
+        there = AdminClient(east.confluent()).list_topics(timeout=10).topics
+        copies = {name: f"{alias}.{name}" for name in names if f"{alias}.{name}" in there}
+        return {
+            name: (own_settings(east, copy), rules_of(east, copy), len(there[copy].partitions))
+            for name, copy in copies.items()
+        }
+
+    properties = mm2_properties(west.cluster("theirs"), east.cluster(), topics=f"{topic_name}.*")
+    properties |= {"theirs->east.use.defaults.from": defaults, "emit.heartbeats.enabled": "false"}
+    for what in ("refresh.topics", "sync.topic.configs", "sync.topic.acls"):
+        properties[f"{what}.interval.seconds"] = "1"
+    with MirrorMaker(properties, jvm=QUICK_MM2_JVM) as mm2:
+
+        def same() -> bool:
+            mm2.require_running()
+            return made("theirs") == made("ours")
+
+        try:
+            wait_until(same, what="the same from both", timeout_seconds=90)
+        except TimeoutError:
+            assert made("ours") == made("theirs")  # says where they differ
+            raise
+
+
 @pytest.mark.parametrize("without", ["source", "target"])
 def test_no_authorizer(
-    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack, without: str
+    guarded: tuple[Kafka, Kafka],
+    primary: Kafka,
+    topic_name: str,
+    open_pairs: ExitStack,
+    without: str,
+    logs: list[EventDict],
 ) -> None:
     west = guarded[0]
     source, target = (primary, west) if without == "source" else (west, primary)
@@ -349,22 +417,20 @@ def test_no_authorizer(
     if without == "target":
         allow(west, topic_name, (READ, ALLOW))
     pair = a_pair(open_pairs, source.cluster(), target.cluster(), topic_name)
-    with structlog.testing.capture_logs() as logs:
-        assert [pair.acls.sync({topic_name: f"{source.name}.{topic_name}"}) for _ in range(2)] == [0, 0]
+    assert [pair.acls.sync({topic_name: f"{source.name}.{topic_name}"}) for _ in range(2)] == [0, 0]
     assert [(line["log_level"], line["cluster"]) for line in logs] == [("info", "primary")]
 
 
 def test_partitions_that_may_not_be_added_are_parked(
-    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack
+    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
 ) -> None:
     west = guarded[0]
     remote = create_topic(west.confluent(), f"primary.{topic_name}", 1)
     create_topic(primary.confluent(), topic_name, 3)
     allow(west, remote, (READ, ALLOW), (WRITE, ALLOW), (DESCRIBE, ALLOW))
     pair = a_pair(open_pairs, primary.cluster(), west.cluster(user="alice"), topic_name)
-    with structlog.testing.capture_logs() as logs:
-        survey = pair.topics.survey()
-        assert pair.topics.survey() == survey
+    survey = pair.topics.survey()
+    assert pair.topics.survey() == survey
     assert [route.tp.partition for route in survey.routes] == [0]
     assert [one.partition for one in survey.parked] == [1, 2]
     for one in survey.parked:

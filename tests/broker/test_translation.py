@@ -237,4 +237,5 @@ def test_a_live_group_is_left_alone_and_none_is_rewound(primary: Kafka, backup: 
 
 def set_offset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
     places = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
-    AdminClient(kafka.confluent()).alter_consumer_group_offsets([places])[group].result(30)
+    admin = AdminClient(kafka.confluent())  # kept until the answer is there
+    admin.alter_consumer_group_offsets([places])[group].result(30)

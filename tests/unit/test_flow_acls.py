@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-import structlog
+from structlog.typing import EventDict
 
 from heliograph.errors import BrokerError
 from heliograph.flow.acls import AclSync, remote_acls
@@ -86,20 +86,18 @@ def test_only_what_is_missing_is_added() -> None:
 
 
 @pytest.mark.parametrize("without", ["source", "target"])
-def test_no_authorizer_is_one_line_of_information(without: str) -> None:
+def test_no_authorizer_is_one_line_of_information(without: str, logs: list[EventDict]) -> None:
     source = FakeCluster([acl(READ)], error=SECURITY_DISABLED if without == "source" else 0)
     target = FakeCluster(error=SECURITY_DISABLED if without == "target" else 0)
     sync = a_sync(source, target)
-    with structlog.testing.capture_logs() as logs:
-        assert [sync.sync(TOPICS) for _ in range(3)] == [0, 0, 0]
+    assert [sync.sync(TOPICS) for _ in range(3)] == [0, 0, 0]
     assert [(line["log_level"], line["cluster"]) for line in logs] == [("info", "us" if without == "source" else "eu")]
     assert target.created == []
 
 
-def test_a_source_that_does_not_let_us_read_is_said_once_with_the_fix() -> None:
+def test_a_source_that_does_not_let_us_read_is_said_once_with_the_fix(logs: list[EventDict]) -> None:
     sync = a_sync(FakeCluster(error=CLUSTER_AUTHORIZATION_FAILED), FakeCluster())
-    with structlog.testing.capture_logs() as logs:
-        assert [sync.sync(TOPICS) for _ in range(3)] == [0, 0, 0]
+    assert [sync.sync(TOPICS) for _ in range(3)] == [0, 0, 0]
     [line] = logs
     assert line["log_level"] == "warning"
     assert "DESCRIBE on cluster us" in line["fix"]
@@ -113,19 +111,17 @@ def test_a_target_that_lets_us_add_and_not_read() -> None:
     assert len(target.created) == 1
 
 
-def test_one_that_is_refused_is_said_once_and_the_others_are_added() -> None:
+def test_one_that_is_refused_is_said_once_and_the_others_are_added(logs: list[EventDict]) -> None:
     bad = replace(acl(READ), name="us.orders")
     target = FakeCluster(refuses=[bad])
     sync = a_sync(FakeCluster([acl(READ), acl(DESCRIBE)]), target)
-    with structlog.testing.capture_logs() as logs:
-        assert [sync.sync(TOPICS) for _ in range(3)] == [1, 0, 0]
+    assert [sync.sync(TOPICS) for _ in range(3)] == [1, 0, 0]
     assert [line["acl"] for line in logs if line["log_level"] == "warning"] == [str(bad)]
 
 
-def test_permissions_on_every_topic_are_left_to_people_and_said_once() -> None:
+def test_permissions_on_every_topic_are_left_to_people_and_said_once(logs: list[EventDict]) -> None:
     target = FakeCluster()
     sync = a_sync(FakeCluster([acl(READ, name="*")]), target)
-    with structlog.testing.capture_logs() as logs:
-        assert [sync.sync(TOPICS) for _ in range(2)] == [0, 0]
+    assert [sync.sync(TOPICS) for _ in range(2)] == [0, 0]
     assert len(logs) == 1
     assert target.created == []

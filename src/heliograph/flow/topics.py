@@ -2,8 +2,7 @@
 
 Reads both clusters' metadata, applies the policy, creates what is missing with the source's partition count and
 settings, and adds partitions where the source has more. A remote topic with more partitions is left as it is; what
-cannot be made is parked, with the reason. With the identity policy the target's topic of the same name is the remote
-topic.
+cannot be made is parked, with the reason. With the identity policy the target's topic of that name is the remote topic.
 """
 
 from __future__ import annotations

@@ -129,9 +129,8 @@ def states(client: Calls, groups: Iterable[str], *, timeout_s: float) -> dict[st
 
 def _describer(client: Calls, api: str, key: str) -> _Ask[str]:
     def ask(broker: int, some: Sequence[str], left_s: float) -> dict[str, str | BrokerError]:
-        answer = client.call(
-            api, broker=broker, timeout_s=left_s, retry=False, include_authorized_operations=False, **{key: some}
-        )
+        fields: dict[str, Any] = {key: some, "include_authorized_operations": False}
+        answer = client.call(api, broker=broker, timeout_s=left_s, retry=False, **fields)
         return {str(one.group_id): _state(client, one) for one in answer.groups}
 
     return ask
