@@ -153,7 +153,7 @@ def test_run_hands_over_what_was_asked(
     monkeypatch.setattr("heliograph.flow.runner.Runner", FakeRunner)
     file = tmp_path / "mm2.properties"
     file.write_text(
-        "clusters = us, eu, ap\nenabled = true\ngroups = x\n"
+        "clusters = us, eu, ap\nenabled = true\nerrors.tolerance = all\n"
         "us.bootstrap.servers = a:1\neu.bootstrap.servers = b:1\nap.bootstrap.servers = c:1\n"
     )
     arguments = ["run", str(file), "--clusters", "eu", "ap", "--master", "spark://h:1", "-X", "spark.a=b=c"]
@@ -162,7 +162,7 @@ def test_run_hands_over_what_was_asked(
     assert {flow.name for flow in flows} == {"us->eu", "ap->eu", "us->ap", "eu->ap"}  # type: ignore[attr-defined]
     assert (master, settings, epoch_seconds) == ("spark://h:1", {"spark.a": "b=c"}, 9.0)
     said = capsys.readouterr()
-    assert "not honoured yet: groups" in said.err
+    assert "without effect here: errors.tolerance (line 3)" in said.err
     assert json.loads(said.out.splitlines()[-1])["flows"][0]["records"] == 5
 
 
@@ -193,3 +193,12 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setenv("NO_COLOR", "1")
     main_module.say("X", "message")
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_file_that_enables_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mm2.properties"
+    file.write_text("clusters = us, eu\nus.bootstrap.servers = a:1\neu.bootstrap.servers = b:1\n")
+    assert run(["run", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "us->eu.enabled = true" in said
+    assert "would only emit heartbeats" in said

@@ -61,7 +61,7 @@ def test_problems_of_tls_and_login_come_together(tmp_path: Path) -> None:
     assert "west.sasl.mechanism" in said
 
 
-@pytest.mark.parametrize("store", ["PEM", "PKCS12"])
+@pytest.mark.parametrize("store", ["PEM", "PKCS12", "JKS"])
 def test_stores(authority: Authority, store: str) -> None:
     properties = {**authority.trust_properties(store), **authority.issue("alice").key_properties(store)}
     before = set(os.listdir(authority.folder))
@@ -90,9 +90,10 @@ def test_a_type_that_is_not_given_or_wrong_is_found_out(authority: Authority) ->
 
 
 def test_stores_that_cannot_be_read(authority: Authority, tmp_path: Path) -> None:
-    junk, jks = tmp_path / "junk", tmp_path / "old.jks"
+    junk, jks, jceks = tmp_path / "junk", tmp_path / "old.jks", tmp_path / "old.jceks"
     junk.write_bytes(b"0\x82 not a store")
     jks.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\x02")
+    jceks.write_bytes(b"\xce\xce\xce\xce\0\0\0\x02")
     location = "ssl_truststore_location"
     pem, p12 = str(authority.certificate_pem), authority.trust_properties("PKCS12")["ssl.truststore.location"]
 
@@ -100,7 +101,8 @@ def test_stores_that_cannot_be_read(authority: Authority, tmp_path: Path) -> Non
         return problem(security_protocol="SSL", **{location: path}, **more)
 
     assert "No such file" in said(str(tmp_path / "absent"))
-    assert "keytool -importkeystore" in said(str(jks))
+    assert "not a JKS store that can be read" in said(str(jks))
+    assert "keytool -importkeystore" in said(str(jceks))
     assert "west.ssl.truststore" in said(str(junk))
     assert "not a PKCS12 store" in said(pem, ssl_truststore_type="PKCS12")
     assert "is not PEM" in said(p12, ssl_truststore_type="PEM")

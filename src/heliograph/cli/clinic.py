@@ -47,9 +47,9 @@ class Patient:
     topics: dict[str, Seen] = field(default_factory=dict)
 
 
-def examine(file: str | os.PathLike[str]) -> Iterator[Finding]:
+def examine(file: str | os.PathLike[str], *, lenient: bool = False) -> Iterator[Finding]:
     try:
-        config = load(file)
+        config = load(file, lenient=lenient)
     except ConfigError as problem:
         yield from (Finding("file", False, text, "Correct the line") for text in problem.problems)
         return

@@ -30,8 +30,9 @@ class Finding:
 @click.command("doctor", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--lenient", is_flag=True, help="Warn about unknown keys and Java classes instead of refusing the file.")
 @log_options
-def command(file: Path | None, output: str) -> int:
+def command(file: Path | None, output: str, lenient: bool) -> int:
     """Check this machine and, with FILE, an mm2.properties and its clusters. Writes nothing anywhere.
 
     Of the machine: Java (version and modules), Python and packages, memory, ports, disk. Of FILE: that it can be
@@ -46,7 +47,7 @@ def command(file: Path | None, output: str) -> int:
     Exit codes: 0 all is well (warnings included), 2 something must be put right.
     """
     findings = []
-    for finding in _examine(file):
+    for finding in _examine(file, lenient):
         findings.append(finding)
         if output == "text":
             _say(finding)
@@ -60,14 +61,14 @@ def command(file: Path | None, output: str) -> int:
     return BAD if wrong else 0
 
 
-def _examine(file: Path | None) -> Iterator[Finding]:
+def _examine(file: Path | None, lenient: bool) -> Iterator[Finding]:
     from heliograph.cli import machine
 
     yield from machine.examine()
     if file is not None:
         from heliograph.cli import clinic
 
-        yield from clinic.examine(file)
+        yield from clinic.examine(file, lenient=lenient)
 
 
 def _say(finding: Finding) -> None:

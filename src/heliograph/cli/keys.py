@@ -27,10 +27,19 @@ Written by `heliograph keys --markdown` from the table in `src/heliograph/config
 Heliograph reads MirrorMaker 2's own file. It is in Java's `.properties` syntax: a backslash is an escape, so a regular
 expression needs two of them (`mm2.*\\\\.internal`), and there are no comments at the end of a line.
 
-A file is refused, with every problem in one message, when a value cannot be right; an unknown key is a warning that
-names the nearest known one. Keys that MM2 knows and Heliograph does not honour yet are named in one warning at start,
-except those that would change where records are written (`replication.policy.class`, `replication.policy.separator`):
-with another value than the default these are refused.
+A file is refused, with every problem in one message, when a value cannot be right or a key is unknown; the nearest
+known key is named, and `--lenient` makes a warning of it. A key that MM2 knows and drops where it stands is a warning
+that says where it belongs. Keys that have nothing to act on here (Connect's workers, Java's clients) are named in one
+warning at start; those whose absence would change what is written (`transforms`, filters in Java, another
+`offset.storage.topic`) are refused unless `--lenient` is given. `heliograph explain FILE` prints each value that counts
+and its line.
+
+A nearer prefix wins: `A->B.<key>` over `<key>`, `<alias>.<key>` over `<key>`. Two exceptions are MM2's: for clients,
+`<alias>.consumer.<key>` wins over `A->B.consumer.<key>` (write `A->B.source.consumer.<key>` to win over both), and
+`offset.storage.*` at the top level wins over the target's.
+
+Values may hold `${provider:path:key}`, looked up in the environment, in properties files or in directories:
+`config.providers = env`, `config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider`.
 
 ```properties
 clusters = us, eu
@@ -45,7 +54,7 @@ us->eu.topics = orders, payments\\\\..*
 
 @click.command("keys", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--markdown", is_flag=True, help="The page docs/configuration.md.")
-@click.option("--all", "everything", is_flag=True, help="Also the keys that are not honoured yet.")
+@click.option("--all", "everything", is_flag=True, help="Also the keys that have nothing to act on here.")
 def command(markdown: bool, everything: bool) -> None:
     """The configuration keys: where they stand, what they hold, their default."""
     if markdown:
@@ -53,7 +62,7 @@ def command(markdown: bool, everything: bool) -> None:
         return
     for key in KEYS:
         if key.honoured or everything:
-            waiting = "" if key.honoured else "  (not honoured yet)"
+            waiting = "" if key.honoured else "  (without effect)"
             click.echo(f"{key.name}{waiting}\n    {key.doc}\n    {key.kind.value}, default {_default(key)}")
 
 
@@ -62,9 +71,9 @@ def page() -> str:
     for scope, (heading, where) in HEADINGS.items():
         parts.append(f"\n### {heading}\n\n" + (f"{where}\n\n" if where else ""))
         parts.append(_table(key for key in KEYS if key.scope is scope and key.honoured))
-    parts.append("\n## Known to MM2, not honoured yet\n")
+    parts.append("\n## Known to MM2, without effect here\n")
     for scope, (heading, _) in HEADINGS.items():
-        parts.append(f"\n### {heading} (not yet)\n\n")
+        parts.append(f"\n### {heading} (without effect)\n\n")
         parts.append(_table(key for key in KEYS if key.scope is scope and not key.honoured))
     return "".join(parts)
 

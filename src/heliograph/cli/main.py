@@ -60,6 +60,7 @@ VERBS = {
     "doctor": ("heliograph.cli.doctor", "Check this machine, a file and its clusters; say what to fix."),
     "kafka": ("heliograph.cli.kafka", "A real Kafka on this machine, to play with."),
     "warm": ("heliograph.cli.warm", "Prepare this machine once, so that starts are quick."),
+    "explain": ("heliograph.cli.explain", "Every effective value of a file, and where it came from."),
     "keys": ("heliograph.cli.keys", "The configuration keys, and which of them are honoured."),
 }
 
@@ -105,6 +106,7 @@ def cli(ctx: click.Context, verbose: bool, debug: bool) -> None:
     Examples:
       heliograph demo --seconds 20              see it work; needs Java >= 17 and nothing else
       heliograph doctor mm2.properties          is everything in place?
+      heliograph explain mm2.properties         what counts, and from which line
       heliograph run mm2.properties             mirror, until Ctrl-C
       heliograph run mm2.properties --master spark://host:7077 -X spark.executor.memory=2g
 

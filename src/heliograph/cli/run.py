@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.errors import ConfigError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--report-seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Between JSON lines."
 )
+@click.option("--lenient", is_flag=True, help="Warn about unknown keys and Java classes instead of refusing the file.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
 @log_options
 def command(
@@ -41,6 +43,7 @@ def command(
     settings: tuple[str, ...],
     epoch_seconds: float,
     report_seconds: float,
+    lenient: bool,
     seconds: float | None,
 ) -> int:
     """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
@@ -63,9 +66,12 @@ def command(
 
     spark_settings = _settings(settings)
     targets = _aliases(clusters, more)
-    config = load(file).serving(targets)
+    config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
+    if not config.flows:
+        beating = ", ".join(flow.name for flow in config.heartbeat_only)
+        raise ConfigError(f"{file}: no flow is enabled, and {beating} would only emit heartbeats")
     with watch.stopping() as stop:
         runner = make_runner(config.flows, master, spark_settings, epoch_seconds)
         with show.view(report_seconds) as view:

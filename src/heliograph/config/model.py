@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from heliograph.errors import ConfigError
 from heliograph.types import Cluster, Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One effective value and where it came from. Secrets are masked before they get here."""
+
+    key: str
+    value: str
+    line: int = 0  # 0: it is the default
+    written: str = ""  # the key as it stands on that line
+    provider: str = ""  # the expression that a config provider answered, as written
+
+    @property
+    def origin(self) -> str:
+        if not self.line:
+            return "default"
+        return f"line {self.line}: {self.written}" + (f" = {self.provider}" if self.provider else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +31,8 @@ class Config:
     clusters: Mapping[str, Cluster]
     flows: tuple[Flow, ...]  # the enabled ones
     warnings: tuple[str, ...] = ()
+    heartbeat_only: tuple[Flow, ...] = ()  # pairs that MM2 would write heartbeats for without copying anything
+    explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)  # by flow name and by alias
 
     def serving(self, targets: Sequence[str]) -> Config:
         """Only the flows into these clusters (`--clusters`, as MM2's own start script has it); none named: all."""
@@ -25,7 +44,8 @@ class Config:
                 f"--clusters names {', '.join(unknown)}, but the file declares only {', '.join(self.clusters)}"
             )
         flows = tuple(flow for flow in self.flows if flow.target.alias in targets)
-        if not flows:
+        heartbeat_only = tuple(flow for flow in self.heartbeat_only if flow.target.alias in targets)
+        if not flows and not heartbeat_only:
             running = ", ".join(flow.name for flow in self.flows)
             raise ConfigError(f"no enabled flow ends in {', '.join(targets)}: the file enables {running}")
-        return replace(self, flows=flows)
+        return replace(self, flows=flows, heartbeat_only=heartbeat_only)

@@ -1,7 +1,8 @@
-"""Where a key of the file stands: at the top level, under a cluster's alias, or under a flow.
+"""Where a key of the file stands (at the top level, under a cluster's alias, under a flow), and what it is there.
 
-Answers for taking `us.consumer.isolation.level` and `us->eu.topics` apart, given the declared aliases, and for finding
-the key of the table that is meant there.
+Answers for taking `us.consumer.isolation.level` and `us->eu.topics` apart, given the declared aliases, and for the
+judgement: honoured, known with nothing to act on, known but useless in this place, unknown. A key that MM2 knows is
+never judged unknown, wherever it stands.
 """
 
 from __future__ import annotations
@@ -9,12 +10,36 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
+from enum import Enum
 
-from heliograph.config import keys
-from heliograph.config.keys import Key, Scope
+from heliograph.config import clients, keys
+from heliograph.config.shape import Key, Scope
 
 ARROW = "->"
-CLIENTS = ("consumer", "producer", "admin")
+
+
+class Standing(Enum):
+    HONOURED = "honoured"
+    MOOT = "known to MM2, without effect here"
+    USELESS = "known, in a place where MM2 drops it"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    standing: Standing
+    key: Key | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPart:
+    """`consumer.fetch.min.bytes`, `source.consumer.…`, `producer.override.…` taken apart."""
+
+    client: str
+    rest: str
+    side: str = ""  # source, target
+    override: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +57,22 @@ class Place:
     @property
     def scopes(self) -> tuple[Scope, ...]:
         if self.flow:
-            return (Scope.FLOW, Scope.CLIENT)
+            return (Scope.FLOW,)
         if self.alias is not None:
             return (Scope.CLUSTER, Scope.CLIENT)
         return (Scope.GLOBAL, Scope.FLOW, Scope.CLIENT, Scope.CLUSTER)
 
     @property
-    def client(self) -> tuple[str, str] | None:
-        """(`consumer`, `ssl.protocol`) for `consumer.ssl.protocol`."""
-        head, _, rest = self.name.partition(".")
-        return (head, rest) if head in CLIENTS and rest else None
+    def client_part(self) -> ClientPart | None:
+        name, side = self.name, ""
+        head, _, rest = name.partition(".")
+        if self.flow and head in ("source", "target"):
+            name, side = rest, head
+        client, _, rest = name.partition(".")
+        if client not in clients.CLIENTS or not rest:
+            return None
+        override = bool(self.flow) and not side and rest.startswith("override.")
+        return ClientPart(client, rest.removeprefix("override.") if override else rest, side, override)
 
 
 def locate(key: str, aliases: Collection[str]) -> Place:
@@ -57,38 +88,69 @@ def locate(key: str, aliases: Collection[str]) -> Place:
     return Place(key)
 
 
-def find(place: Place) -> Key | None:
-    if place.flow and place.name == f"source.{keys.ISOLATION.name}":
-        return keys.ISOLATION
-    found = keys.find(place.name, place.scopes)
-    if place.client and (found is None or found.is_family):
-        # `us.consumer.ssl.protocol` is a security key of one client
-        return keys.find(place.client[1], (Scope.CLIENT,)) or found
-    return found
+def judge(place: Place) -> Verdict:
+    key = keys.find(place.name, place.scopes)
+    if key is None or key.is_family:
+        part = place.client_part
+        elsewhere = keys.find(place.name, tuple(Scope))
+        if part and (elsewhere is None or elsewhere.is_family or elsewhere.scope is Scope.CLIENT):
+            return _judge_client(place, part)
+    if key is None:
+        why = _misplaced(place)
+        return Verdict(Standing.USELESS, None, why) if why else Verdict(Standing.UNKNOWN)
+    why = _has_no_effect(key, place)
+    if why:
+        return Verdict(Standing.USELESS, key, why)
+    return Verdict(Standing.HONOURED if key.honoured else Standing.MOOT, key)
 
 
-def has_no_effect(key: Key, place: Place) -> str | None:
+def _judge_client(place: Place, part: ClientPart) -> Verdict:
+    special = keys.find(f"{part.client}.{part.rest}", (Scope.CLIENT,))
+    security = keys.find(part.rest, (Scope.CLIENT,))
+    key = special or security
+    if key is None and not clients.knows(part.client, part.rest):
+        return Verdict(Standing.UNKNOWN)
+    if place.alias is None and place.flow is None:
+        return Verdict(Standing.USELESS, key, _only_under_alias(place.name))
+    # MM2 writes records with the worker's producer, which a flow reaches only through `producer.override.`
+    writes = part.client == "producer" and (place.alias is not None or part.override)
+    reads = part.client == "consumer" and part.side != "target" and not part.override
+    used = reads if special else reads or writes
+    return Verdict(Standing.HONOURED if key is not None and key.honoured and used else Standing.MOOT, key)
+
+
+def _only_under_alias(name: str) -> str:
+    return f"MM2 drops it at the top level: write <alias>.{name}"
+
+
+def _has_no_effect(key: Key, place: Place) -> str | None:
     """Why MM2 drops this key here, without a word, and so do we, with one."""
-    top_level = place.alias is None and place.flow is None
-    if top_level and key.flow_only:
-        return f"has an effect only under a flow: A{ARROW}B.{place.name}"
-    if top_level and key is keys.ISOLATION:
-        return f"has an effect only under the source's alias: <alias>.{place.name}"
-    if top_level and key.scope is Scope.CLUSTER and not place.name.startswith(keys.WORKER_PREFIXES):
-        return f"has an effect only under the target's alias: <alias>.{place.name}"
-    if place.flow and key.scope is Scope.CLIENT and key is not keys.ISOLATION:
-        return f"has an effect only for a cluster: {place.flow[0]}.{place.name} or {place.flow[1]}.{place.name}"
+    if place.alias is not None or place.flow:
+        return None
+    if key.flow_only:
+        return f"MM2 drops it at the top level, it has an effect only under a flow: A{ARROW}B.{place.name}"
+    if key.name.startswith("consumer.") and key.scope is Scope.CLIENT:
+        return f"MM2 drops it at the top level, it has an effect only under the source's alias: <alias>.{place.name}"
+    if key.scope is Scope.CLUSTER and not place.name.startswith(keys.WORKER_PREFIXES):
+        return f"MM2 drops it at the top level, it has an effect only under the target's alias: <alias>.{place.name}"
     return None
 
 
-def misplaced(place: Place) -> str | None:
+def _misplaced(place: Place) -> str | None:
     """The same for a key that exists, but in another scope."""
-    if place.alias is not None and keys.find(place.name, (Scope.FLOW,)):
-        return f"has no effect under a cluster: write {place.name}, or A{ARROW}B.{place.name} for one flow"
+    client = clients.client_of(place.name)
+    if place.flow and keys.find(place.name, (Scope.CLIENT,)):
+        source, target = place.flow
+        return f"has an effect only for a cluster: {source}.{place.name} or {target}.{place.name}"
     if place.flow and keys.find(place.name, (Scope.CLUSTER,)):
         return f"has an effect only under the target's alias: {place.flow[1]}.{place.name}"
-    if (place.flow or place.alias is not None) and keys.find(place.name, (Scope.GLOBAL,)):
+    if place.alias is not None and keys.find(place.name, (Scope.FLOW,)):
+        return f"has no effect under a cluster: write {place.name}, or A{ARROW}B.{place.name} for one flow"
+    if keys.find(place.name, (Scope.GLOBAL,)):
         return f"has an effect only at the top level: {place.name}"
+    if client:
+        alias = place.alias or (place.flow[0] if place.flow else "<alias>")
+        return f"a setting of Kafka's clients that reaches none from here: {alias}.{client}.{place.name}"
     return None
 
 
@@ -99,8 +161,14 @@ def nearest(place: Place, aliases: Collection[str]) -> str | None:
         alias = nearest_alias(head, aliases)
         if alias:
             return f"{alias}.{rest}"
-    near = keys.nearest(place.name, place.scopes)
-    return f"{place.prefix}{near}" if near else None
+    part = place.client_part
+    if part:
+        known = {key.name for key in keys.KEYS if key.scope is Scope.CLIENT and not key.is_family}
+        near = difflib.get_close_matches(part.rest, sorted(known | clients.names_of(part.client)), n=1, cutoff=0.7)
+        if near:
+            return f"{place.prefix}{place.name.removesuffix(part.rest)}{near[0]}"
+    found = keys.nearest(place.name, place.scopes)
+    return f"{place.prefix}{found}" if found else None
 
 
 def nearest_alias(alias: str, aliases: Collection[str]) -> str | None:

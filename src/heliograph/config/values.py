@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 
-from heliograph.config.keys import PROTOCOLS, Key, Kind
+from heliograph.config.shape import Key, Kind
 from heliograph.javaregex import java_regex
 
 _INT = re.compile(r"[+-]?[0-9]+")
-_LIMITS = {Kind.INT: 2**31, Kind.LONG: 2**63}
+_LIMITS = {Kind.INT: 2**31, Kind.LONG: 2**63, Kind.INTERVAL: 2**63, Kind.FACTOR: 2**31}
+_SHORT = 2**15 - 1
 # Kafka's own rule for an address: an optional protocol, a host name, IPv4 or [IPv6], and a port.
 _SERVER = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?(\[[0-9a-fA-F:%.]+\]|[0-9a-zA-Z\-%._]+):([0-9]{1,5})")
 
@@ -22,14 +23,18 @@ def check(key: Key, text: str) -> None:
     """Whether the key may hold this. The parsers below give the value itself."""
     if key.kind is Kind.BOOL:
         boolean(text)
+    elif key.kind is Kind.INTERVAL:
+        interval_s(key, text)
+    elif key.kind is Kind.FACTOR:
+        replication_factor(key, text)
+    elif key.allowed:
+        choice(key, text)
     elif key.kind in _LIMITS:
         integer(key, text)
     elif key.kind is Kind.REGEXES:
         regexes(text)
     elif key.kind is Kind.SERVERS:
         servers(text)
-    elif key.allowed:
-        choice(key, text)
 
 
 def boolean(text: str) -> bool:
@@ -52,8 +57,16 @@ def integer(key: Key, text: str) -> int:
 
 def replication_factor(key: Key, text: str) -> int:
     value = integer(key, text)
-    if value == 0 or value > 32767:
-        raise ValueError("must be from 1 to 32767, or -1 for the target cluster's default")
+    if value != -1 and not 0 < value <= _SHORT:
+        raise ValueError(f"must be from 1 to {_SHORT}, or -1 for the target cluster's default")
+    return value
+
+
+def interval_s(key: Key, text: str) -> int:
+    """MM2's scheduler takes a negative number for never, and throws at 0."""
+    value = integer(key, text)
+    if value == 0:
+        raise ValueError("must not be 0: write a number of seconds, or a negative one for never")
     return value
 
 
@@ -91,8 +104,7 @@ def servers(text: str) -> tuple[str, ...]:
 def choice(key: Key, text: str) -> str:
     """Case does not matter for the names of protocols and mechanisms, which Kafka writes in capitals."""
     word = text.strip()
-    fold = key.allowed == PROTOCOLS or key.name == "sasl.mechanism"
-    word = word.upper() if fold else word
+    word = word.upper() if key.name in ("security.protocol", "sasl.mechanism") else word
     if word not in key.allowed:
         raise ValueError(f"must be {' or '.join(key.allowed)}")
     return word

@@ -1,7 +1,8 @@
 """Key stores and trust stores as Kafka's Java clients name them, into Python's ssl contexts.
 
-Answers for PEM (files and inline) and PKCS12, passwords, and a word for what is wrong with a store. Python's ssl reads
-private keys from files only: a key goes through a private file under a one-off password, removed at once.
+Answers for PEM (files and inline), PKCS12 and JKS, passwords, and a word for what is wrong with a store. Python's ssl
+reads private keys from files only: a key goes through a private file under a one-off password, removed at once. The
+layout of JKS is `jks`'s affair.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
+    load_der_private_key,
     pkcs12,
 )
 
+from heliograph.wire import jks
 from heliograph.wire.link import Tls
 
-_JKS_MAGIC = b"\xfe\xed\xfe\xed"
+_JCEKS_MAGIC = b"\xce\xce\xce\xce"
 _PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -38,6 +43,8 @@ class StoreProblem(Exception):
 def tls_of(properties: Mapping[str, str]) -> Tls:
     """An ssl context by the `ssl.*` properties; StoreProblem for the first that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Java takes every certificate of a trust store for an anchor, an intermediate one too.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _limit_versions(context, properties)
     algorithm = properties.get("ssl.endpoint.identification.algorithm", "https").strip()
     if algorithm.lower() not in ("", "https"):
@@ -74,14 +81,23 @@ def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> str:
     if kind == "PEM":
         _guard(key, lambda: context.load_verify_locations(cadata=data.decode("utf-8", "replace")))
         return key
-    store = _open_pkcs12(data, properties.get("ssl.truststore.password"), key, "ssl.truststore.password")
-    found = [entry.certificate for entry in store.additional_certs]
-    if store.cert is not None:
-        found.append(store.cert.certificate)
+    found = _certificates(data, kind, properties.get("ssl.truststore.password"), key, "ssl.truststore.password")
     if not found:
         raise StoreProblem(key, "holds no certificate")
-    _guard(key, lambda: context.load_verify_locations(cadata=b"".join(c.public_bytes(Encoding.DER) for c in found)))
+    _guard(key, lambda: context.load_verify_locations(cadata=b"".join(found)))
     return key
+
+
+def _certificates(data: bytes, kind: str, password: str | None, key: str, password_key: str) -> list[bytes]:
+    """Every certificate of a trust store, as DER. Java trusts the first of a key entry's chain as well."""
+    if kind == "JKS":
+        store = _open_jks(data, password, key, password_key)
+        return [*store.certificates, *(entry.chain[0] for entry in store.keys if entry.chain)]
+    opened = _open_pkcs12(data, password, key, password_key)
+    found = [entry.certificate for entry in opened.additional_certs]
+    if opened.cert is not None:
+        found.append(opened.cert.certificate)
+    return [certificate.public_bytes(Encoding.DER) for certificate in found]
 
 
 # -- who we are ------------------------------------------------------------------------------------------------------
@@ -106,14 +122,37 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> str:
         _load(context, data, password, key)
         return key
     store_password = properties.get("ssl.keystore.password") or password
-    store = _open_pkcs12(data, store_password, key, "ssl.keystore.password")
-    if store.key is None or store.cert is None:
-        raise StoreProblem(key, "holds no private key with a certificate")
     once = secrets.token_hex(16)
-    pem = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(once.encode()))
-    pem += b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in (store.cert, *store.additional_certs))
+    if kind == "JKS":
+        pem = _jks_identity(data, store_password, password or store_password, key, once)
+    else:
+        pem = _pkcs12_identity(data, store_password, key, once)
     _load(context, pem, once, key)
     return key
+
+
+def _pkcs12_identity(data: bytes, password: str | None, key: str, once: str) -> bytes:
+    store = _open_pkcs12(data, password, key, "ssl.keystore.password")
+    if store.key is None or store.cert is None:
+        raise StoreProblem(key, "holds no private key with a certificate")
+    pem = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(once.encode()))
+    return pem + b"".join(e.certificate.public_bytes(Encoding.PEM) for e in (store.cert, *store.additional_certs))
+
+
+def _jks_identity(data: bytes, password: str | None, key_password: str | None, key: str, once: str) -> bytes:
+    """The first key of the store. Without a password of its own a key has the store's."""
+    entry = next((e for e in _open_jks(data, password, key, "ssl.keystore.password").keys if e.chain), None)
+    if entry is None:
+        raise StoreProblem(key, "holds no private key with a certificate")
+    try:
+        private = load_der_private_key(entry.private_key(key_password or ""), None)
+        chain = [x509.load_der_x509_certificate(der) for der in entry.chain]
+    except jks.WrongPassword as problem:
+        raise StoreProblem("ssl.key.password", str(problem)) from problem
+    except (ValueError, UnsupportedAlgorithm) as problem:
+        raise StoreProblem(key, f"holds a key that cannot be read: {problem}") from problem
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(once.encode()))
+    return pem + b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
 
 
 def _load(context: ssl.SSLContext, pem: bytes, password: str | None, key: str) -> None:
@@ -139,19 +178,31 @@ def _read(key: str, path: str, kind: str) -> tuple[bytes, str]:
         raise StoreProblem(key, f"{path}: {error.strerror}") from error
     kind = kind.strip().upper()
     if kind not in ("", "PEM", "PKCS12", "JKS"):
-        raise StoreProblem(key.replace("location", "type"), f"is {kind!r}; PEM and PKCS12 are read")
-    if data[:4] == _JKS_MAGIC:
+        raise StoreProblem(key.replace("location", "type"), f"is {kind!r}; PEM, PKCS12 and JKS are read")
+    if data[:4] == _JCEKS_MAGIC:
         raise StoreProblem(
             key,
-            f"{path} is a JKS store, which is not read yet: convert it with keytool -importkeystore "
-            f"-srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12",
+            f"{path} is a JCEKS store, which is not read: convert it with keytool -importkeystore "
+            f"-srckeystore {path} -srcstoretype JCEKS -destkeystore store.p12 -deststoretype PKCS12",
         )
-    found = "PEM" if b"-----BEGIN " in data else "PKCS12" if data[:1] == b"\x30" else ""
-    if not found or (kind in ("PEM", "PKCS12") and kind != found):
+    found = (
+        "JKS" if data[:4] == jks.MAGIC else "PEM" if b"-----BEGIN " in data else "PKCS12" if data[:1] == b"\x30" else ""
+    )
+    # Java takes JKS and PKCS12 each under the other's name, and PEM under no other.
+    if not found or (kind == "PEM" and found != "PEM") or (kind == "PKCS12" and found == "PEM"):
         raise StoreProblem(
-            key, f"{path} is not {'a PKCS12 store' if kind == 'PKCS12' else 'PEM' if kind else 'a store'}"
+            key, f"{path} is not {'a PKCS12 store' if kind == 'PKCS12' else 'PEM' if kind == 'PEM' else 'a store'}"
         )
     return data, found
+
+
+def _open_jks(data: bytes, password: str | None, key: str, password_key: str) -> jks.Store:
+    try:
+        return jks.read(data, password or None)
+    except jks.WrongPassword as problem:
+        raise StoreProblem(password_key, str(problem)) from problem
+    except jks.NotReadable as problem:
+        raise StoreProblem(key, f"is not a JKS store that can be read: {problem}") from problem
 
 
 def _open_pkcs12(data: bytes, password: str | None, key: str, password_key: str) -> pkcs12.PKCS12KeyAndCertificates:

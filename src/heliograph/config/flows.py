@@ -1,0 +1,263 @@
+"""One flow, or one cluster, out of a file's views: every field filled, each with the line it came from.
+
+Answers for what settings mean together (an `enabled` and its interval, a policy and its separator, an old name and its
+new one). Order of resolution is `views`'s affair, single values are `values`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from heliograph import policy
+from heliograph.config import keys, values
+from heliograph.config.model import Explained
+from heliograph.config.reader import NEVER_S, Reader, explained, text_of
+from heliograph.config.report import Report
+from heliograph.config.shape import Kind, Scope
+from heliograph.config.views import Pair, View, Views, is_shared
+from heliograph.errors import ConfigError
+from heliograph.types import Cluster, Flow, Isolation, Naming
+
+_TOPIC_CHARACTERS = re.compile(r"[a-zA-Z0-9._-]*")
+_NAMING_KEYS = (
+    "replication.policy.class",
+    "replication.policy.separator",
+    "replication.policy.internal.topic.separator.enabled",
+)
+
+
+# ---- clusters ----
+
+
+def cluster_of(alias: str, view: View, reader: Reader, prefix: str = "") -> Cluster:
+    """The address and the security out of a view, as a client wants them."""
+    found: dict[str, str] = {}
+    for name in view:
+        if not is_shared(name) or reader.setting(view, name) is None:
+            continue
+        value = reader.read(view, name, _normal(name), None, label=f"{prefix}{name}")
+        if value is not None:
+            found[name] = value
+    return Cluster(alias, found)
+
+
+def _normal(name: str) -> Callable[[str], str | None]:
+    """Capitals in names of protocols, plain host:port, nothing else touched but blanks around."""
+    key = keys.find(name, (Scope.CLIENT,))
+    if key and key.kind is Kind.SERVERS:
+        return lambda text: ",".join(values.servers(text))
+    if key and key.allowed:
+        return lambda text: values.choice(key, text)
+    return str.strip
+
+
+def check_cluster(cluster: Cluster, lines: Mapping[str, int], report: Report) -> None:
+    """`lines`: where each key stands."""
+    alias, has = cluster.alias, cluster.properties
+    line = next((number for key, number in lines.items() if key.startswith(f"{alias}.")), lines.get("clusters", 0))
+    servers = f"{alias}.bootstrap.servers"
+    if "bootstrap.servers" not in has and not report.refused & {servers, "bootstrap.servers"}:
+        report.problem(lines.get("clusters", 0), f"{servers} is missing: add the line {servers} = <host>:<port>")
+    if not has.get("security.protocol", "").startswith("SASL"):
+        return
+    mechanism = has.get("sasl.mechanism")
+    if mechanism is None and not any(key.endswith("sasl.mechanism") for key in report.refused):
+        report.problem(
+            line,
+            f"{alias}.sasl.mechanism is missing: security.protocol = {has['security.protocol']} needs it, and "
+            f"Kafka's default, GSSAPI (Kerberos), is not supported; set it to {' or '.join(keys.MECHANISMS)}",
+        )
+    named = has.get("sasl.jaas.config") or has.get("sasl.username") or f"{alias}.sasl.jaas.config" in report.refused
+    if mechanism and mechanism != "OAUTHBEARER" and not named:
+        report.problem(
+            line, f"{alias}.sasl.jaas.config is missing: {mechanism} needs the user name and the password in it"
+        )
+
+
+# ---- flows ----
+
+
+class Maker:
+    """Makes the flows of one file."""
+
+    def __init__(self, views: Views, report: Report, lines: Mapping[str, int], *, lenient: bool) -> None:
+        self._views = views
+        self._report = report
+        self._lines = lines
+        self._lenient = lenient
+
+    def is_wanted(self, pair: Pair) -> tuple[bool, bool]:
+        """Whether MM2 runs anything for the pair, and whether that copies. Only the flow's own `enabled` makes a pair
+        run that emits no heartbeats; the one at the top level works on pairs that run anyway."""
+        reader, view = Reader(self._report), self._views.connector(pair)
+        own = self._views.own(pair)
+        heartbeats = reader.boolean(view, "emit.heartbeats.enabled", True)
+        runs = heartbeats or reader.boolean(own, "enabled", False)
+        return runs, runs and reader.boolean(view, "enabled", False)
+
+    def flow(self, pair: Pair, *, enabled: bool) -> tuple[Flow, tuple[Explained, ...]]:
+        source, target = pair
+        reader = Reader(self._report)
+        base, worker = self._views.connector(pair), self._views.worker(target)
+        consumer = self._views.client(pair, "source", "consumer")
+        plain = Flow(Cluster(source), Cluster(target))
+        reader.rows.append(Explained("enabled", text_of(enabled)) if "enabled" not in base else _row(base, "enabled"))
+        naming = self._naming(reader, base)
+        if enabled:
+            self._check_names(pair, naming, worker)
+        syncs = reader.boolean(base, "emit.offset-syncs.enabled", True)
+        refresh_s = reader.interval_s(base, "refresh.topics", 600)
+        checkpoints_s = reader.interval_s(base, "emit.checkpoints", 60)
+        groups_s = reader.interval_s(base, "sync.group.offsets", 60, enabled=False)
+        # MM2's checkpoint connector, which syncs groups too, refuses to start without either.
+        translates = syncs and checkpoints_s is not None
+        if not translates:
+            self._warn_without_translation(base, "emit.checkpoints.enabled" if syncs else "emit.offset-syncs.enabled")
+        flow = Flow(
+            source=cluster_of(source, consumer, reader, "source: "),
+            target=cluster_of(target, self._views.writer(pair), reader, "target: "),
+            enabled=enabled,
+            topics=reader.read(base, "topics", values.regexes, plain.topics),
+            topics_exclude=reader.patterns(
+                base, "topics.exclude", "topics.blacklist", policy.DEFAULT_EXCLUDE[naming.rules]
+            ),
+            naming=naming,
+            heartbeats_replication=self._heartbeats_replication(reader, base, naming),
+            tasks_max=reader.read(base, "tasks.max", lambda text: int(text.strip()), plain.tasks_max),
+            replication_factor=reader.integer(base, "replication.factor", 2),
+            isolation=_isolation(reader, consumer),
+            start_at=_start_at(reader, consumer),
+            offset_storage_replication_factor=reader.integer(worker, "offset.storage.replication.factor", 3),
+            offset_storage_partitions=reader.integer(worker, "offset.storage.partitions", 25),
+            refresh_topics_interval_seconds=NEVER_S if refresh_s is None else refresh_s,
+            sync_topic_configs_s=reader.interval_s(base, "sync.topic.configs", 600),
+            sync_topic_acls_s=reader.interval_s(base, "sync.topic.acls", 600),
+            config_properties_exclude=reader.patterns(
+                base, "config.properties.exclude", "config.properties.blacklist", plain.config_properties_exclude
+            ),
+            use_defaults_from=_side(reader, base, "use.defaults.from", "target"),
+            lower_durability=reader.boolean(base, "sync.topic.configs.lower.durability", False),
+            emit_offset_syncs=syncs,
+            offset_syncs_location=_side(reader, base, "offset-syncs.topic.location", "source"),
+            offset_syncs_replication_factor=reader.integer(base, "offset-syncs.topic.replication.factor", 3),
+            offset_lag_max=reader.integer(base, "offset.lag.max", 100),
+            offset_flush_s=reader.integer(worker, "offset.flush.interval.ms", 60_000) / 1000,
+            emit_checkpoints_s=checkpoints_s if translates else None,
+            checkpoints_replication_factor=reader.integer(base, "checkpoints.topic.replication.factor", 3),
+            groups=reader.read(base, "groups", values.regexes, plain.groups),
+            groups_exclude=reader.patterns(base, "groups.exclude", "groups.blacklist", plain.groups_exclude),
+            refresh_groups_s=reader.interval_s(base, "refresh.groups", 600),
+            sync_group_offsets_s=groups_s if translates else None,
+            emit_heartbeats_s=reader.interval_s(base, "emit.heartbeats", 1),
+            heartbeats_replication_factor=reader.integer(base, "heartbeats.topic.replication.factor", 3),
+            admin_timeout_s=reader.integer(base, "admin.timeout.ms", 60_000) / 1000,
+        )
+        return flow, tuple(reader.rows)
+
+    # ---- names ----
+
+    def _naming(self, reader: Reader, base: View) -> Naming:
+        further = sorted(k for k in base if k.startswith("replication.policy.") and k not in _NAMING_KEYS)
+        return Naming(
+            policy=reader.read(base, "replication.policy.class", _policy, policy.DEFAULT_POLICY),
+            separator=reader.read(base, "replication.policy.separator", _separator, "."),
+            internal_separator=reader.boolean(base, _NAMING_KEYS[2], True),
+            rules=int(reader.choice(base, "heliograph.mm2.rules", "4")),
+            settings=tuple((name, reader.read(base, name, str, "")) for name in further),
+        )
+
+    def _heartbeats_replication(self, reader: Reader, base: View, naming: Naming) -> bool:
+        name = "heartbeats.replication.enabled"
+        asked = reader.boolean(base, name, True)
+        if naming.rules == 3 and not asked:
+            self._report.warn(
+                base[name].entry, "MM2 3.x does not know it (heliograph.mm2.rules = 3): heartbeats are copied"
+            )
+        return asked or naming.rules == 3
+
+    def _check_names(self, pair: Pair, naming: Naming, worker: View) -> None:
+        source = pair[0]
+        line = self._lines.get("clusters", 0)
+        if not _TOPIC_CHARACTERS.fullmatch(source):
+            self._report.problem(
+                line, f"the alias {source!r} stands in the names of topics: use letters, digits, _ and - only"
+            )
+        elif naming.separator in source and naming.policy != policy.IDENTITY_POLICY:
+            self._report.problem(
+                line,
+                f"the alias {source!r} contains {naming.separator!r}, which separates alias and topic in remote names: "
+                f"rename it, or choose another replication.policy.separator",
+            )
+        positions = worker.get("offset.storage.topic")
+        if positions and positions.value.strip() != policy.positions_topic(source):
+            reason = (
+                f"positions of {'->'.join(pair)} are kept in {policy.positions_topic(source)}: those that MM2 left in "
+                f"another topic are not found, and all would be copied again"
+            )
+            if self._lenient:
+                self._report.warn(positions.entry, reason)
+            else:
+                self._report.refuse(positions.entry, f"{reason} (--lenient: go on with that)")
+
+    def _warn_without_translation(self, base: View, culprit: str) -> None:
+        for name in ("emit.checkpoints.enabled", "sync.group.offsets.enabled"):
+            if name != culprit and name in base and base[name].value.strip().lower() == "true":
+                self._report.warn(base[name].entry, f"has no effect: {culprit} is off, and MM2 translates nothing then")
+
+
+def _row(view: View, name: str) -> Explained:
+    return explained(name, view[name].value.strip().lower(), view[name])
+
+
+def _policy(text: str) -> str:
+    """The class's name in full. Raises ValueError for one that cannot be loaded."""
+    name = text.strip()
+    full = f"{keys.MIRROR}{name}"
+    name = full if full in policy.POLICIES else name
+    if ":" in name and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+        raise ValueError("must be package.module:Class")
+    try:
+        policy.policy_class(name)
+    except ConfigError as problem:
+        raise ValueError(problem.problems[0].partition(": ")[2] or str(problem)) from problem
+    except (SyntaxError, NameError, TypeError, RuntimeError, OSError) as problem:  # what a module of the user's may do
+        raise ValueError(f"cannot be loaded: {type(problem).__name__}: {problem}") from problem
+    return name
+
+
+def _separator(text: str) -> str:
+    if not text or not _TOPIC_CHARACTERS.fullmatch(text):
+        raise ValueError("must be of letters, digits, '.', '_' and '-', as names of topics are")
+    return text
+
+
+# ---- choices, as the types that Flow wants ----
+
+
+def _isolation(reader: Reader, consumer: View) -> Isolation:
+    word = reader.read(
+        consumer,
+        "isolation.level",
+        _one_of("consumer.isolation.level"),
+        "read_committed",
+        label="source: isolation.level",
+    )
+    return "read_uncommitted" if word == "read_uncommitted" else "read_committed"
+
+
+def _start_at(reader: Reader, consumer: View) -> Literal["earliest", "latest"]:
+    name = "auto.offset.reset"
+    word = reader.read(consumer, name, _one_of(f"consumer.{name}"), "earliest", label=f"source: {name}")
+    return "latest" if word == "latest" else "earliest"
+
+
+def _one_of(name: str) -> Callable[[str], str]:
+    key = keys.find(name, (Scope.CLIENT,))
+    assert key is not None
+    return lambda text: values.choice(key, text)
+
+
+def _side(reader: Reader, view: View, name: str, default: Literal["source", "target"]) -> Literal["source", "target"]:
+    return "source" if reader.choice(view, name, default) == "source" else "target"
