@@ -10,16 +10,13 @@ import random
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 
 import pytest
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Kafka
 from heliograph.types import Flow
@@ -98,15 +95,10 @@ def commit_randomly(kafka: Kafka, topics: dict[str, str], groups: list[str], cha
         for topic in topics.values()
         for p, end in end_offsets(kafka.confluent(), topic).items()
     }
-    admin = AdminClient(kafka.confluent())
     wanted: Committed = {}
-    answers: list[Future[object]] = []
     for group in groups:
         wanted[group] = {tp: chance.randint(0, end) for tp, end in ends.items()}
-        places = [TopicPartition(tp.topic, tp.partition, offset) for tp, offset in wanted[group].items()]
-        answers += admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
-    for answer in answers:
-        answer.result(30)
+        set_offsets(kafka, group, [TopicPartition(tp.topic, tp.partition, at) for tp, at in wanted[group].items()])
     return wanted
 
 
@@ -216,13 +208,13 @@ def test_a_live_group_is_left_alone_and_none_is_rewound(primary: Kafka, backup: 
     flow = offsets_flow(primary, backup, topic_name, groups=(f"{topic_name}-.*",))
     with Engine(flow) as engine:
         engine.wait_copied(topic_name)
-        set_offset(backup, ahead, remote, 80)
+        set_offsets(backup, ahead, [TopicPartition(remote, 0, 80)])
         consumer = Consumer({**backup.confluent(), "group.id": live, "enable.auto.commit": False})
         try:
             consumer.subscribe([remote])
             wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), what="an assignment")
             for group in (live, ahead, fresh):
-                set_offset(primary, group, topic_name, 40)
+                set_offsets(primary, group, [TopicPartition(topic_name, 0, 40)])
             engine.wait(
                 lambda: committed(backup, fresh, [remote]) == {(remote, 0): 40}, what="the fresh group's offset"
             )
@@ -235,7 +227,10 @@ def test_a_live_group_is_left_alone_and_none_is_rewound(primary: Kafka, backup: 
         )
 
 
-def set_offset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
-    places = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
-    admin = AdminClient(kafka.confluent())  # kept until the answer is there
-    admin.alter_consumer_group_offsets([places])[group].result(30)
+def set_offsets(kafka: Kafka, group: str, places: list[TopicPartition]) -> None:
+    consumer = Consumer({**kafka.confluent(), "group.id": group, "enable.auto.commit": False, "log_level": 3})
+    try:
+        done = consumer.commit(offsets=places, asynchronous=False) or []
+        assert all(tp.error is None for tp in done), done
+    finally:
+        consumer.close()
