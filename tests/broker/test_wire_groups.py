@@ -223,7 +223,7 @@ def test_the_coordinator_goes(three: Kafka, topic_name: str) -> None:
     groups = [f"{topic_name}-{n}" for n in range(12)]
     with Client(three.cluster("west"), timeout_s=60) as client:
         for n, group in enumerate(groups):
-            wait_until(lambda g=group, o=Committed(n): client.commit_group_offsets(g, {tp: o}) == {tp: None})
+            wait_until(lambda g=group, n=n: client.commit_group_offsets(g, {tp: Committed(n)}) == {tp: None})
         before = client.group_offsets(groups)
         home = client.call("find_coordinator", at_most=3, key=groups[0], key_type=0).node_id
         gone = three.brokers[home - 1]
