@@ -218,7 +218,7 @@ def test_durability_is_kept_and_a_copy_can_be_appended_to(
     produce(backup.confluent(), remote, [Record(b"k", b"v")])
     reasons = [f"{line['why']} {line['fix']}" for line in logs if line["log_level"] == "warning"]
     assert any("min.insync.replicas = 2 is more than its 1 replicas" in reason for reason in reasons)
-    assert any("unclean.leader.election.enable" in r and "lower.durability.enabled" in r for r in reasons)
+    assert any("unclean.leader.election.enable" in r and "sync.topic.configs.lower.durability" in r for r in reasons)
 
     told = a_pair(
         open_pairs, primary.cluster(), backup.cluster(), topic_name, config_properties_exclude=(), lower_durability=True

@@ -115,7 +115,7 @@ def test_durability_is_not_lowered_unless_told(key: str, theirs: ConfigEntry, ou
     assert found.wanted == {}
     [refusal] = found.refused
     assert refusal.key == key
-    assert "us->eu.lower.durability.enabled = true" in refusal.fix
+    assert "us->eu.sync.topic.configs.lower.durability = true" in refusal.fix
     told = Flow(Cluster("us"), Cluster("eu"), config_properties_exclude=(), lower_durability=True)
     assert changes(told, {key: theirs}, {key: ours}, replicas=3).wanted == {
         key: theirs.value if not theirs.is_default else None
@@ -234,7 +234,7 @@ def test_a_refusal_is_logged_once_a_topic_with_the_key_that_allows_it(logs: list
     for _ in range(3):
         assert sync.sync({"a": "us.a", "b": "us.b"}) == 0
     assert sorted(line["topic"] for line in logs) == ["a", "b"]
-    assert all("lower.durability.enabled" in line["fix"] for line in logs)
+    assert all("sync.topic.configs.lower.durability" in line["fix"] for line in logs)
 
 
 def test_replicas_of_the_target_count() -> None:

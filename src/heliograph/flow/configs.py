@@ -26,7 +26,7 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 # What these would do depends on the target's own values and its replicas, which can only be seen once the topic is
 # there: a new topic gets them by `changes`, still before its data comes.
 DURABILITY = (MIN_INSYNC, UNCLEAN_ELECTION)
-ALLOWED_BY = "lower.durability.enabled"  # the key of Flow.lower_durability
+ALLOWED_BY = "sync.topic.configs.lower.durability"  # the key of Flow.lower_durability
 
 # Topics in one request: a topic has some 35 settings, so an answer stays well below a megabyte.
 _AT_ONCE = 200
