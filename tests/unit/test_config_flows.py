@@ -72,6 +72,8 @@ def row(config: Config, part: str, key: str) -> Explained:
         ("us.offset.flush.interval.ms=1500", "offset_flush_s", 60.0),  # of the source's own worker
         ("offset.flush.interval.ms=1500", "offset_flush_s", 60.0),
         ("eu.offset.storage.partitions=3", "offset_storage_partitions", 3),
+        ("eu.offset.storage.topic=connect-offsets", "positions_topic", "connect-offsets"),
+        ("offset.storage.topic=mm2-offsets.us.internal", "positions_topic", None),
         ("checkpoints.topic.replication.factor=1", "checkpoints_replication_factor", 1),
         ("heartbeats.topic.replication.factor=-1", "heartbeats_replication_factor", -1),
         ("groups=a,b", "groups", ("a", "b")),
@@ -120,6 +122,19 @@ def test_naming() -> None:
         *lines, "replication.policy.internal.topic.separator.enabled=false", "replication.policy.mine=x"
     ).naming
     assert naming == Naming(policy.IDENTITY_POLICY, "_", False, 4, (("replication.policy.mine", "x"),))
+
+
+def test_the_old_trick_to_keep_names_is_understood() -> None:
+    """An empty alias and an empty separator, from before there was an IdentityReplicationPolicy. With clusters that are
+    called source and target, the keys look like theirs."""
+    text = BASE.replace("us", "source").replace("clsourceters", "clusters").replace("eu", "target")
+    trick = "\nsource.cluster.alias =\ntarget.cluster.alias =\nreplication.policy.separator =\n"
+    config = parse((text + trick).encode())
+    assert config.flows[0].naming == Naming(policy.IDENTITY_POLICY, ".")
+    assert policy.remote_topic(config.flows[0], "orders") == "orders"
+    assert any("keeps names, as IdentityReplicationPolicy does" in text for text in config.warnings)
+    with pytest.raises(ConfigError, match="round and round"):
+        parse((text + trick + "target->source.enabled = true\n").encode())
 
 
 def test_a_policy_of_ones_own() -> None:
