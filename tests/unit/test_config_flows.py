@@ -233,6 +233,12 @@ def test_the_environment() -> None:
     assert (shown.value, shown.origin) == ("***", "line 8: topics = ${env:TOPICS}-x, ${env:OTHER}")
 
 
+def test_even_the_aliases_may_come_from_a_provider() -> None:
+    text = BASE.replace("us, eu", "${env:ALL}") + f"config.providers = env\nconfig.providers.env.class = {ENV}\n"
+    config = parse(text.encode(), environment={"ALL": "us, eu"})
+    assert [f.name for f in config.flows] == ["us->eu"]
+
+
 def test_a_variable_that_is_not_there_or_not_allowed_stays_as_written() -> None:
     lines = ("config.providers = env", f"config.providers.env.class = {ENV}", "us->eu.name = ${env:NOT}")
     assert "${env:NOT} is not known" in read(*lines).warnings[0]
@@ -288,6 +294,23 @@ def test_a_bad_value_from_a_provider_is_not_printed() -> None:
     found = refused(*lines, environment={"S": "hunter2"})
     assert "hunter2" not in found
     assert "what the provider gave is not a list of host:port" in found
+
+
+# ---- the collection ----
+
+DATA = Path(__file__).parent.parent / "data" / "mm2"
+ELSEWHERE = {"MM2_US": "us:1", "MM2_EU_HOST": "eu", "MM2_EU_PORT": "1", "MM2_ENABLED": "true"}
+
+
+@pytest.mark.parametrize("file", sorted(DATA.glob("*.properties")), ids=lambda path: path.stem)
+def test_every_file_of_the_collection_loads(file: Path, tmp_path: Path) -> None:
+    """Without --lenient, as they stand; what MM2 makes of them is compared in tests/broker."""
+    (tmp_path / "login.properties").write_text("user = copier\npassword = secret\n")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "trust").write_text("changeit")
+    text = file.read_text().replace("@FOLDER@", str(tmp_path))
+    environment = ELSEWHERE | {"MM2_TOPICS": "orders", "MM2_FACTOR": "1"}
+    assert parse(text.encode(), file.name, environment=environment).flows
 
 
 # ---- where values came from ----
