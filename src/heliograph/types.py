@@ -72,6 +72,7 @@ class Flow:
     start_at: Literal["earliest", "latest"] = "earliest"  # a partition nobody has copied yet
     offset_storage_replication_factor: int = 3
     offset_storage_partitions: int = 25
+    positions_topic: str | None = None  # `offset.storage.topic`; None: policy.positions_topic(source.alias)
     refresh_topics_interval_seconds: float = 600  # MM2's default
     # topics' settings and permissions
     sync_topic_configs_s: float | None = 600

@@ -62,7 +62,7 @@ def works(cluster: Cluster, cluster_id: str) -> None:
     assert answer.cluster_id == cluster_id
 
 
-@pytest.mark.parametrize("store", ["PEM", "PKCS12"])
+@pytest.mark.parametrize("store", ["PEM", "PKCS12", "JKS"])
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_without_a_login(guarded: Kafka, protocol: str, store: str) -> None:
     works(guarded.cluster(security=protocol, store=store), guarded.cluster_id)
@@ -90,7 +90,7 @@ def test_the_end_of_a_session_is_known(guarded: Kafka) -> None:
     plain.close()
 
 
-@pytest.mark.parametrize("store", ["PEM", "PKCS12"])
+@pytest.mark.parametrize("store", ["PEM", "PKCS12", "JKS"])
 def test_mutual_tls(mutual: Kafka, store: str) -> None:
     works(mutual.cluster(user="alice", store=store), mutual.cluster_id)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.cli.clinic import examine
 from heliograph.cli.main import run
 
 TEXT = """clusters = us, eu
@@ -66,3 +67,11 @@ def test_lenient(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "zebra = 1: unknown key" in capsys.readouterr().err
     assert run(["explain", str(file), "--lenient"]) == 0
     assert "zebra: unknown key" in capsys.readouterr().err
+
+
+def test_doctor_is_lenient_too(file: Path) -> None:
+    file.write_text(TEXT + "zebra = 1\n")
+    refused = next(iter(examine(file)))
+    assert (refused.name, refused.ok) == ("file", False)
+    assert "zebra" in refused.detail
+    assert next(iter(examine(file, lenient=True))).ok  # the clusters would be asked next

@@ -72,6 +72,8 @@ def row(config: Config, part: str, key: str) -> Explained:
         ("us.offset.flush.interval.ms=1500", "offset_flush_s", 60.0),  # of the source's own worker
         ("offset.flush.interval.ms=1500", "offset_flush_s", 60.0),
         ("eu.offset.storage.partitions=3", "offset_storage_partitions", 3),
+        ("eu.offset.storage.topic=connect-offsets", "positions_topic", "connect-offsets"),
+        ("offset.storage.topic=mm2-offsets.us.internal", "positions_topic", None),
         ("checkpoints.topic.replication.factor=1", "checkpoints_replication_factor", 1),
         ("heartbeats.topic.replication.factor=-1", "heartbeats_replication_factor", -1),
         ("groups=a,b", "groups", ("a", "b")),
@@ -120,6 +122,19 @@ def test_naming() -> None:
         *lines, "replication.policy.internal.topic.separator.enabled=false", "replication.policy.mine=x"
     ).naming
     assert naming == Naming(policy.IDENTITY_POLICY, "_", False, 4, (("replication.policy.mine", "x"),))
+
+
+def test_the_old_trick_to_keep_names_is_understood() -> None:
+    """An empty alias and an empty separator, from before there was an IdentityReplicationPolicy. With clusters that are
+    called source and target, the keys look like theirs."""
+    text = BASE.replace("us", "source").replace("clsourceters", "clusters").replace("eu", "target")
+    trick = "\nsource.cluster.alias =\ntarget.cluster.alias =\nreplication.policy.separator =\n"
+    config = parse((text + trick).encode())
+    assert config.flows[0].naming == Naming(policy.IDENTITY_POLICY, ".")
+    assert policy.remote_topic(config.flows[0], "orders") == "orders"
+    assert any("keeps names, as IdentityReplicationPolicy does" in text for text in config.warnings)
+    with pytest.raises(ConfigError, match="round and round"):
+        parse((text + trick + "target->source.enabled = true\n").encode())
 
 
 def test_a_policy_of_ones_own() -> None:
@@ -218,6 +233,12 @@ def test_the_environment() -> None:
     assert (shown.value, shown.origin) == ("***", "line 8: topics = ${env:TOPICS}-x, ${env:OTHER}")
 
 
+def test_even_the_aliases_may_come_from_a_provider() -> None:
+    text = BASE.replace("us, eu", "${env:ALL}") + f"config.providers = env\nconfig.providers.env.class = {ENV}\n"
+    config = parse(text.encode(), environment={"ALL": "us, eu"})
+    assert [f.name for f in config.flows] == ["us->eu"]
+
+
 def test_a_variable_that_is_not_there_or_not_allowed_stays_as_written() -> None:
     lines = ("config.providers = env", f"config.providers.env.class = {ENV}", "us->eu.name = ${env:NOT}")
     assert "${env:NOT} is not known" in read(*lines).warnings[0]
@@ -273,6 +294,23 @@ def test_a_bad_value_from_a_provider_is_not_printed() -> None:
     found = refused(*lines, environment={"S": "hunter2"})
     assert "hunter2" not in found
     assert "what the provider gave is not a list of host:port" in found
+
+
+# ---- the collection ----
+
+DATA = Path(__file__).parent.parent / "data" / "mm2"
+ELSEWHERE = {"MM2_US": "us:1", "MM2_EU_HOST": "eu", "MM2_EU_PORT": "1", "MM2_ENABLED": "true"}
+
+
+@pytest.mark.parametrize("file", sorted(DATA.glob("*.properties")), ids=lambda path: path.stem)
+def test_every_file_of_the_collection_loads(file: Path, tmp_path: Path) -> None:
+    """Without --lenient, as they stand; what MM2 makes of them is compared in tests/broker."""
+    (tmp_path / "login.properties").write_text("user = copier\npassword = secret\n")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "trust").write_text("changeit")
+    text = file.read_text().replace("@FOLDER@", str(tmp_path))
+    environment = ELSEWHERE | {"MM2_TOPICS": "orders", "MM2_FACTOR": "1"}
+    assert parse(text.encode(), file.name, environment=environment).flows
 
 
 # ---- where values came from ----

@@ -215,7 +215,7 @@ def test_clusters_narrows_the_flows() -> None:
         ("us.sasl.mechanism = GSSAPI", ["PLAIN or SCRAM-SHA-256"]),
         ("us.security.protocol = SASL_SSL", ["us.sasl.mechanism is missing", "GSSAPI"]),
         ("replication.policy.separator = a b", ["replication.policy.separator = a b", "must be of letters"]),
-        ("replication.policy.separator =", ["must be of letters"]),
+        ("replication.policy.separator =", ["must be of letters", "IdentityReplicationPolicy"]),
         ("replication.policy.class = x.IdentityReplicationPolicy", ["a Java class cannot be loaded"]),
         ("replication.policy.class = no.such.module:Class", ["cannot be loaded: No module named"]),
         ("replication.policy.class = ..x:y", ["must be package.module:Class"]),
@@ -230,7 +230,10 @@ def test_clusters_narrows_the_flows() -> None:
         ("checkpoints.topic.replication.factor = 99999", ["from 1 to 32767"]),
         ("topic.filter.class = com.example.Mine", ["a Java class", "--lenient"]),
         ("us->eu.transforms = route", ["a Java class", "--lenient"]),
-        ("offset.storage.topic = connect-offsets", ["mm2-offsets.us.internal", "copied again", "--lenient"]),
+        ("offset.storage.topic = a b", ["not a name that a topic may have"]),
+        ("source.cluster.alias = west", ["call the cluster so in clusters", "--lenient"]),
+        ("max.tasks = 3", ["did you mean tasks.max?"]),
+        ("eu->us.enabled = false # passive", ["true or false", "no comments at the end of a line"]),
         ("topic = a", ["topic = a: unknown key", "--lenient", "did you mean topics?"]),
         ("us->eu.topics.exlude = a", ["did you mean us->eu.topics.exclude?"]),
         ("eu.bootstrap.server = a:1", ["did you mean eu.bootstrap.servers?"]),
@@ -308,6 +311,8 @@ def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
         ("us->eu.ssl.protocol = TLS", ["only for a cluster"]),
         ("us->eu.clusters = us", ["only at the top level"]),
         ("eu.tasks.max = 3", ["no effect under a cluster"]),
+        ("producer.override.linger.ms = 3", ["MM2 drops it at the top level", "A->B.producer.override.linger.ms"]),
+        ("producer.override.key.converter = x", ["Kafka's producer has no such setting"]),
         ("producer.linger.ms = 3", ["MM2 drops it at the top level", "<alias>.producer.linger.ms"]),
         ("us.fetch.min.bytes = 3", ["us.consumer.fetch.min.bytes"]),
         ("linger.ms = 3", ["<alias>.producer.linger.ms"]),
@@ -343,7 +348,7 @@ def test_a_converter_that_decodes_is_named() -> None:
     "line",
     [
         *("zebra = 1", "us->eu.zebra = 1", "us.zebra = 1", "us.consumer.zebra = 1"),
-        *("topic.filter.class = com.example.Mine", "transforms = a", "offset.storage.topic = connect-offsets"),
+        *("topic.filter.class = com.example.Mine", "transforms = a", "us->eu.target.cluster.alias = x"),
     ],
 )
 def test_lenient_makes_a_warning_of_it(line: str) -> None:

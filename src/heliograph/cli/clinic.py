@@ -24,7 +24,6 @@ ASKED_AT_ONCE = 500
 UNKNOWN_TOPIC, NOT_AUTHORISED = 3, 29
 READ, WRITE, DESCRIBE = 3, 4, 8  # Kafka's codes of operations, which are bits of `authorized_operations`
 UNTOLD = -(2**31)  # the broker did not say: it is too old, or has no authorizer
-POSITIONS_PARTITIONS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +141,14 @@ def _source(flow: Flow, source: Patient) -> Iterator[Finding]:
 def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
     """Whether what is missing could be created, and what is there written; the positions topic included."""
     name = f"flow {flow.name}: target topics"
-    alias = flow.source.alias
-    positions = positions_topic(alias)
+    positions = flow.positions_topic or positions_topic(flow.source.alias)
     needed = {remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
     new = [
         NewTopic(topic, count, flow.replication_factor) for topic, count in needed.items() if topic not in target.topics
     ][:ASKED_AT_ONCE]
     if positions not in target.topics:
         compact = {"cleanup.policy": "compact"}
-        new.append(NewTopic(positions, POSITIONS_PARTITIONS, flow.offset_storage_replication_factor, compact))
+        new.append(NewTopic(positions, flow.offset_storage_partitions, flow.offset_storage_replication_factor, compact))
     problems = _creations(target.client, new)
     there = [topic for topic in (*needed, positions) if topic in target.topics]
     refused = [topic for topic in there if not target.topics[topic].allows(WRITE)]

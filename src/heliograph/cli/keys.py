@@ -31,7 +31,7 @@ A file is refused, with every problem in one message, when a value cannot be rig
 known key is named, and `--lenient` makes a warning of it. A key that MM2 knows and drops where it stands is a warning
 that says where it belongs. Keys that have nothing to act on here (Connect's workers, Java's clients) are named in one
 warning at start; those whose absence would change what is written (`transforms`, filters in Java, another
-`offset.storage.topic`) are refused unless `--lenient` is given. `heliograph explain FILE` prints each value that counts
+`source.cluster.alias`) are refused unless `--lenient` is given. `heliograph explain FILE` prints each value that counts
 and its line.
 
 A nearer prefix wins: `A->B.<key>` over `<key>`, `<alias>.<key>` over `<key>`. Two exceptions are MM2's: for clients,

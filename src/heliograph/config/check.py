@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from heliograph.config import place, values
+from heliograph.config import keys, place, values
 from heliograph.config.place import ARROW, Place, Standing
 from heliograph.config.properties import Entry
 from heliograph.config.report import Report, printable
@@ -70,8 +70,8 @@ def _check_value(setting: Setting, key: Key, report: Report) -> None:
 
 
 def _check_decisive(setting: Setting, key: Key, report: Report, lenient: bool) -> None:
-    if key.name == "offset.storage.topic" or setting.value.strip() in key.allowed:
-        return  # the positions topic depends on the flow: `flows` looks at it
+    if key.name in keys.FLOW_ALIASES or setting.value.strip() in key.allowed:
+        return  # what an alias may be depends on the flow: `naming` looks at it
     reason = "a Java class cannot be loaded here, and without it other records would be written or other offsets synced"
     if lenient:
         report.warn(setting.entry, f"{reason}: left out, as --lenient asks")

@@ -6,27 +6,18 @@ new one). Order of resolution is `views`'s affair, single values are `values`'s.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 from heliograph import policy
 from heliograph.config import keys, values
 from heliograph.config.model import Explained
+from heliograph.config.naming import check_alias, check_overrides, naming_of, positions_topic
 from heliograph.config.reader import NEVER_S, Reader, explained, text_of
 from heliograph.config.report import Report
 from heliograph.config.shape import Kind, Scope
 from heliograph.config.views import Pair, View, Views, is_shared
-from heliograph.errors import ConfigError
 from heliograph.types import Cluster, Flow, Isolation, Naming
-
-_TOPIC_CHARACTERS = re.compile(r"[a-zA-Z0-9._-]*")
-_NAMING_KEYS = (
-    "replication.policy.class",
-    "replication.policy.separator",
-    "replication.policy.internal.topic.separator.enabled",
-)
-
 
 # ---- clusters ----
 
@@ -104,9 +95,10 @@ class Maker:
         consumer = self._views.client(pair, "source", "consumer")
         plain = Flow(Cluster(source), Cluster(target))
         reader.rows.append(Explained("enabled", text_of(enabled)) if "enabled" not in base else _row(base, "enabled"))
-        naming = self._naming(reader, base)
+        naming = naming_of(base, reader)
         if enabled:
-            self._check_names(pair, naming, worker)
+            check_overrides(pair, base, self._report, lenient=self._lenient)
+            check_alias(source, naming, self._lines.get("clusters", 0), self._report)
         syncs = reader.boolean(base, "emit.offset-syncs.enabled", True)
         refresh_s = reader.interval_s(base, "refresh.topics", 600)
         checkpoints_s = reader.interval_s(base, "emit.checkpoints", 60)
@@ -131,6 +123,7 @@ class Maker:
             start_at=_start_at(reader, consumer),
             offset_storage_replication_factor=reader.integer(worker, "offset.storage.replication.factor", 3),
             offset_storage_partitions=reader.integer(worker, "offset.storage.partitions", 25),
+            positions_topic=reader.read(worker, "offset.storage.topic", positions_topic(source), None),
             refresh_topics_interval_seconds=NEVER_S if refresh_s is None else refresh_s,
             sync_topic_configs_s=reader.interval_s(base, "sync.topic.configs", 600),
             sync_topic_acls_s=reader.interval_s(base, "sync.topic.acls", 600),
@@ -156,18 +149,6 @@ class Maker:
         )
         return flow, tuple(reader.rows)
 
-    # ---- names ----
-
-    def _naming(self, reader: Reader, base: View) -> Naming:
-        further = sorted(k for k in base if k.startswith("replication.policy.") and k not in _NAMING_KEYS)
-        return Naming(
-            policy=reader.read(base, "replication.policy.class", _policy, policy.DEFAULT_POLICY),
-            separator=reader.read(base, "replication.policy.separator", _separator, "."),
-            internal_separator=reader.boolean(base, _NAMING_KEYS[2], True),
-            rules=int(reader.choice(base, "heliograph.mm2.rules", "4")),
-            settings=tuple((name, reader.read(base, name, str, "")) for name in further),
-        )
-
     def _heartbeats_replication(self, reader: Reader, base: View, naming: Naming) -> bool:
         name = "heartbeats.replication.enabled"
         asked = reader.boolean(base, name, True)
@@ -177,30 +158,6 @@ class Maker:
             )
         return asked or naming.rules == 3
 
-    def _check_names(self, pair: Pair, naming: Naming, worker: View) -> None:
-        source = pair[0]
-        line = self._lines.get("clusters", 0)
-        if not _TOPIC_CHARACTERS.fullmatch(source):
-            self._report.problem(
-                line, f"the alias {source!r} stands in the names of topics: use letters, digits, _ and - only"
-            )
-        elif naming.separator in source and naming.policy != policy.IDENTITY_POLICY:
-            self._report.problem(
-                line,
-                f"the alias {source!r} contains {naming.separator!r}, which separates alias and topic in remote names: "
-                f"rename it, or choose another replication.policy.separator",
-            )
-        positions = worker.get("offset.storage.topic")
-        if positions and positions.value.strip() != policy.positions_topic(source):
-            reason = (
-                f"positions of {'->'.join(pair)} are kept in {policy.positions_topic(source)}: those that MM2 left in "
-                f"another topic are not found, and all would be copied again"
-            )
-            if self._lenient:
-                self._report.warn(positions.entry, reason)
-            else:
-                self._report.refuse(positions.entry, f"{reason} (--lenient: go on with that)")
-
     def _warn_without_translation(self, base: View, culprit: str) -> None:
         for name in ("emit.checkpoints.enabled", "sync.group.offsets.enabled"):
             if name != culprit and name in base and base[name].value.strip().lower() == "true":
@@ -209,28 +166,6 @@ class Maker:
 
 def _row(view: View, name: str) -> Explained:
     return explained(name, view[name].value.strip().lower(), view[name])
-
-
-def _policy(text: str) -> str:
-    """The class's name in full. Raises ValueError for one that cannot be loaded."""
-    name = text.strip()
-    full = f"{keys.MIRROR}{name}"
-    name = full if full in policy.POLICIES else name
-    if ":" in name and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
-        raise ValueError("must be package.module:Class")
-    try:
-        policy.policy_class(name)
-    except ConfigError as problem:
-        raise ValueError(problem.problems[0].partition(": ")[2] or str(problem)) from problem
-    except (SyntaxError, NameError, TypeError, RuntimeError, OSError) as problem:  # what a module of the user's may do
-        raise ValueError(f"cannot be loaded: {type(problem).__name__}: {problem}") from problem
-    return name
-
-
-def _separator(text: str) -> str:
-    if not text or not _TOPIC_CHARACTERS.fullmatch(text):
-        raise ValueError("must be of letters, digits, '.', '_' and '-', as names of topics are")
-    return text
 
 
 # ---- choices, as the types that Flow wants ----

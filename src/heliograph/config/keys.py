@@ -22,6 +22,9 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MIRROR = "org.apache.kafka.connect.mirror."
 
+# Keys of connectors that look like keys of clusters called `source` and `target`, which many are.
+FLOW_ALIASES = ("source.cluster.alias", "target.cluster.alias")
+
 ALLOWED: dict[str, tuple[str, ...]] = {
     "security.protocol": PROTOCOLS,
     "sasl.mechanism": MECHANISMS,
@@ -40,7 +43,7 @@ MINIMUM = {"tasks.max": 1, "offset.lag.max": 0, "admin.timeout.ms": 1, "offset.f
 MINIMUM |= {"offset.storage.partitions": 1, "sasl.login.read.timeout.ms": 1}
 # What these decide cannot be left undone with a warning: records would be changed, chosen or counted otherwise.
 DECISIVE = {"topic.filter.class", "group.filter.class", "config.property.filter.class", "transforms"}
-DECISIVE |= {"offset.storage.topic"}
+DECISIVE |= {*FLOW_ALIASES}
 
 
 def _rows(scope: Scope, text: str, *, honoured: bool = False, flow_only: bool = False) -> Iterator[Key]:
@@ -160,6 +163,7 @@ _CLUSTER = _rows(
     """
     offset.storage.replication.factor | FACTOR | 3 | Of the positions topic. At the top level it wins.
     offset.storage.partitions | INT | 25 | Its partitions. At the top level it wins.
+    offset.storage.topic | STRING | mm2-offsets.<source>.internal | Its name. At the top level it wins.
     offset.flush.interval.ms | LONG | 60000 | Within this, offset syncs follow an idle partition's end.
     """,
     honoured=True,
@@ -208,6 +212,8 @@ _FLOW_MOOT = _rows(
     errors.tolerance | STRING | none | Of Connect; here a partition that cannot go on is parked.
     errors.log.enable | BOOL | false | Of Connect.
     errors.log.include.messages | BOOL | false | Of Connect.
+    source.cluster.alias | STRING | <source> | Follows from the flow's name; another is refused, but for the empty one.
+    target.cluster.alias | STRING | <target> | Follows from the flow's name; another is refused, but for the empty one.
     name | STRING | - | Of the connector.
     connector.class | CLASS | - | Of the connector.
     connector.plugin.version | STRING | - | Of Connect.
@@ -236,7 +242,6 @@ _FLOW_ONLY_MOOT = _rows(
 _CLUSTER_MOOT = _rows(
     C,
     """
-    offset.storage.topic | STRING | mm2-offsets.<source>.internal | The positions topic; another name is refused.
     offset.storage.* | STRING | - | Its other settings.
     config.storage.topic | STRING | mm2-configs.<source>.internal | Connect's configuration topic.
     config.storage.replication.factor | INT | 3 | Of that topic.
@@ -312,4 +317,7 @@ def find(name: str, scopes: tuple[Scope, ...]) -> Key | None:
 
 def nearest(name: str, scopes: tuple[Scope, ...] = tuple(Scope)) -> str | None:
     names = {key.name for key in KEYS if key.scope in scopes and not key.is_family}
+    words = sorted(name.split("."))
+    if turned := next((other for other in sorted(names) if sorted(other.split(".")) == words), None):
+        return turned  # max.tasks
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.7)), None)

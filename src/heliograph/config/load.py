@@ -54,19 +54,22 @@ class _Reading:
         self.lenient = lenient
         self.environment = environment
         self.report = Report(source)
+        self.settings: dict[str, Setting] = {}
+        self.left: dict[str, str] = {}  # key -> the expressions in its value that nobody could look up
         for line, reason in file.malformed:
             self.report.problem(line, reason)
         for entry in file.repeated:
             self.report.warn(entry, f"stands again on line {self.lines[entry.key]}, which wins")
 
     def config(self) -> Config:
+        self._read_values()
         aliases = self._aliases()
-        settings = self._settings(aliases)
+        self._check_expressions(aliases)
         explained: dict[str, tuple[Explained, ...]] = {}
         clusters: dict[str, Cluster] = {}
         if aliases:
-            check.check_keys(settings, aliases, self.report, lenient=self.lenient)
-        views = Views(settings)
+            check.check_keys(self.settings, aliases, self.report, lenient=self.lenient)
+        views = Views(self.settings)
         for alias in aliases:
             reader = Reader(self.report)
             clusters[alias] = cluster_of(alias, views.cluster(alias), reader)
@@ -81,7 +84,7 @@ class _Reading:
 
     def _aliases(self) -> list[str]:
         entry = self.entries.get("clusters")
-        aliases = list(dict.fromkeys(values.split(entry.value))) if entry else []
+        aliases = list(dict.fromkeys(values.split(self.settings["clusters"].value))) if entry else []
         if not entry or not aliases:
             self._missing_clusters(entry)
             return []
@@ -104,17 +107,17 @@ class _Reading:
 
     # ---- values ----
 
-    def _settings(self, aliases: list[str]) -> dict[str, Setting]:
+    def _read_values(self) -> None:
         """Every entry with the expressions of config providers replaced."""
         texts = {key: entry.value for key, entry in self.entries.items()}
         known, complaints = providers.declared(texts, self.environment)
         for complaint in complaints:
-            entry = self.entries[complaint.key]
             say = self.report.refuse if complaint.fatal else self.report.warn
-            say(entry, complaint.why)
-        return {key: self._setting(entry, known, aliases) for key, entry in self.entries.items()}
+            say(self.entries[complaint.key], complaint.why)
+        for key, entry in self.entries.items():
+            self.settings[key] = self._setting(entry, known)
 
-    def _setting(self, entry: Entry, known: providers.Providers, aliases: list[str]) -> Setting:
+    def _setting(self, entry: Entry, known: providers.Providers) -> Setting:
         if "${" not in entry.value or entry.key.startswith("config.providers"):
             return Setting(entry.value, entry)
         try:
@@ -123,13 +126,16 @@ class _Reading:
             self.report.refuse(entry, str(problem))
             return Setting(entry.value, entry)
         if replaced.left:
-            what = printable(", ".join(replaced.left))
-            why = f"{what} is not known to any of config.providers and stays as it is written"
-            if check.needs_its_value(place.locate(entry.key, aliases)):
-                self.report.refuse(entry, f"{why}: it would be taken for the value itself")
-            else:
-                self.report.warn(entry, why)
+            self.left[entry.key] = printable(", ".join(replaced.left))
         return Setting(replaced.text, entry, replaced.provided)
+
+    def _check_expressions(self, aliases: list[str]) -> None:
+        for key, what in self.left.items():
+            why = f"{what} is not known to any of config.providers and stays as it is written"
+            if check.needs_its_value(place.locate(key, aliases)):
+                self.report.refuse(self.entries[key], f"{why}: it would be taken for the value itself")
+            else:
+                self.report.warn(self.entries[key], why)
 
     # ---- flows ----
 
@@ -176,6 +182,8 @@ def _bad_alias(alias: str) -> str | None:
 
 
 def _stands_at_the_top(key: keys.Key) -> bool:
+    if key.name in keys.FLOW_ALIASES:
+        return False
     if key.scope is Scope.CLUSTER:
         return key.name.startswith(keys.WORKER_PREFIXES)
     return not key.flow_only

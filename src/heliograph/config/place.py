@@ -71,7 +71,7 @@ class Place:
         client, _, rest = name.partition(".")
         if client not in clients.CLIENTS or not rest:
             return None
-        override = bool(self.flow) and not side and rest.startswith("override.")
+        override = self.alias is None and not side and rest.startswith("override.")
         return ClientPart(client, rest.removeprefix("override.") if override else rest, side, override)
 
 
@@ -82,7 +82,7 @@ def locate(key: str, aliases: Collection[str]) -> Place:
         target = max(declared, key=len, default=rest.partition(".")[0])
         return Place(rest[len(target) + 1 :], flow=(source, target))
     declared = [alias for alias in aliases if key.startswith(f"{alias}.")]
-    if declared:
+    if declared and key not in keys.FLOW_ALIASES:
         alias = max(declared, key=len)
         return Place(key[len(alias) + 1 :], alias=alias)
     return Place(key)
@@ -108,19 +108,19 @@ def _judge_client(place: Place, part: ClientPart) -> Verdict:
     special = keys.find(f"{part.client}.{part.rest}", (Scope.CLIENT,))
     security = keys.find(part.rest, (Scope.CLIENT,))
     key = special or security
+    top_level = place.alias is None and place.flow is None
     if key is None and not clients.knows(part.client, part.rest):
+        if clients.client_of(part.rest) or keys.find(part.rest, tuple(Scope)):
+            return Verdict(Standing.USELESS, None, f"Kafka's {part.client} has no such setting")
         return Verdict(Standing.UNKNOWN)
-    if place.alias is None and place.flow is None:
-        return Verdict(Standing.USELESS, key, _only_under_alias(place.name))
+    if top_level:
+        where = f"A{ARROW}B" if part.override else "<alias>"
+        return Verdict(Standing.USELESS, key, f"MM2 drops it at the top level: write {where}.{place.name}")
     # MM2 writes records with the worker's producer, which a flow reaches only through `producer.override.`
     writes = part.client == "producer" and (place.alias is not None or part.override)
     reads = part.client == "consumer" and part.side != "target" and not part.override
     used = reads if special else reads or writes
     return Verdict(Standing.HONOURED if key is not None and key.honoured and used else Standing.MOOT, key)
-
-
-def _only_under_alias(name: str) -> str:
-    return f"MM2 drops it at the top level: write <alias>.{name}"
 
 
 def _has_no_effect(key: Key, place: Place) -> str | None:

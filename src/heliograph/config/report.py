@@ -26,6 +26,8 @@ class Report:
 
     def refuse(self, entry: Entry, reason: str, near: str | None = None) -> None:
         self.refused.add(entry.key)
+        if " #" in entry.value:
+            reason += " (there are no comments at the end of a line: the # and what follows belong to the value)"
         self.problem(entry.line, f"{shown(entry)}: {reason}" + (f"; did you mean {near}?" if near else ""))
 
     def warn(self, entry: Entry, reason: str, near: str | None = None) -> None:
