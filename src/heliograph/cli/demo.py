@@ -215,6 +215,9 @@ def _flows(clusters: dict[str, Kafka]) -> tuple[Flow, ...]:
             target,
             replication_factor=1,
             offset_storage_replication_factor=1,
+            offset_syncs_replication_factor=1,
+            checkpoints_replication_factor=1,
+            heartbeats_replication_factor=1,
             refresh_topics_interval_seconds=REFRESH_S,
         )
         for source, target in ((us, eu), (eu, us))

@@ -73,7 +73,7 @@ def command(
         beating = ", ".join(flow.name for flow in config.heartbeat_only)
         raise ConfigError(f"{file}: no flow is enabled, and {beating} would only emit heartbeats")
     with watch.stopping() as stop:
-        runner = make_runner(config.flows, master, spark_settings, epoch_seconds)
+        runner = make_runner((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds)
         with show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 import structlog
 
 from heliograph import policy
+from heliograph.errors import BrokerError
 from heliograph.flow.compacted import CompactedLog
 from heliograph.mirror import positions
 from heliograph.mirror.offsetmap import Runs, Span, Subject, decode, subject_of_key
 from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
+from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 
 log = structlog.get_logger()
 
@@ -33,7 +35,8 @@ class OffsetMap:
 
     @property
     def topic(self) -> str:
-        return self._log.topic
+        """Empty: there is none."""
+        return self._log.topic if self._log.partitions else ""
 
     @property
     def partitions(self) -> int:
@@ -42,9 +45,23 @@ class OffsetMap:
     def ensure(self) -> None:
         flow = self._flow
         key = f"{flow.target.alias}.offset.storage.replication.factor"
-        self._log.ensure(flow.offset_storage_partitions, flow.offset_storage_replication_factor, key)
+        try:
+            self._log.ensure(flow.offset_storage_partitions, flow.offset_storage_replication_factor, key)
+        except BrokerError as error:
+            if error.code not in (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED):
+                raise
+            # An MM2's principal may be allowed just MM2's topics. Copying goes on; groups far behind stay untranslated.
+            log.warning(
+                "no offset map: offsets of groups that are behind cannot be translated",
+                flow=flow.name,
+                topic=self._log.topic,
+                why=str(error),
+                fix=f"in {flow.target.alias}, allow this principal CREATE, DESCRIBE, READ and WRITE on this topic",
+            )
 
     def catch_up(self) -> None:
+        if not self._log.partitions:
+            return
         with self._lock:
             for record in self._log.news():
                 subject = subject_of_key(record.key, self._flow.source.alias)
@@ -78,9 +95,14 @@ class OffsetMap:
     def translate(self, tp: TopicPartition, offset: int, known: Mapping[TopicPartition, Position]) -> int | None:
         """Where the target has the first record at or after this source offset. None: nobody knows."""
         position = known.get(tp)
+        if position is None:
+            return None
         with self._lock:
-            runs = self._runs.get(Subject(tp, position.topic_id)) if position else None
-            return runs.translate(offset, position.target) if runs and position else None
+            runs = self._runs.get(Subject(tp, position.topic_id))
+            if runs:
+                return runs.translate(offset, position.target)
+        caught_up = position.target >= 0 and position.sequence > 0 and offset >= position.next_offset
+        return position.target if caught_up else None
 
     def _unreadable(self, offset: int) -> None:
         self._nonsense += 1

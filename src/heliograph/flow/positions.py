@@ -23,7 +23,7 @@ class PositionsLog:
         self._client = client
         self._flow = flow
         self._alias = flow.source.alias
-        self._log = CompactedLog(client, policy.positions_topic(self._alias))
+        self._log = CompactedLog(client, flow.positions_topic or policy.positions_topic(self._alias))
         self.known: dict[TopicPartition, Position] = {}
         self._lock = threading.RLock()  # the planner's thread, and those of tasks that start again
 

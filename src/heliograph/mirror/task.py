@@ -71,7 +71,7 @@ class Task:
         self._target = Target(
             assignment.target,
             self._lanes,
-            {assignment.positions_topic, assignment.map_topic},
+            {assignment.positions_topic, assignment.map_topic} - {""},
             self._selector,
             drained=lambda lane: self._source.drained(lane),
             lost_track=self._lost_track,
@@ -270,7 +270,7 @@ class Task:
         plain: list[Moved] = []
         for lane in self._lanes:
             if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
-                segments = lane.map.take()
+                segments = lane.map.take() if self.assignment.map_topic else []
                 (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
         self._note_positions(plain)
         self._note_map(mapped)
@@ -298,6 +298,8 @@ class Task:
             one.lane.map.written(ok, one.segments)
         if ok:
             self._note_positions(group)
+        else:
+            log.warning("offset map not written: positions wait for it", flow=self.assignment.flow)
 
     def _note_positions(self, moved: list[Moved]) -> None:
         """One batch per partition of the positions topic."""
