@@ -17,7 +17,7 @@ _counter = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def _pair() -> Iterator[tuple[Kafka, Kafka]]:
-    config = {"auto.create.topics.enable": "false"}
+    config = {"auto.create.topics.enable": "false", "log.cleaner.backoff.ms": "300"}  # tests wait for the cleaner
     first, second = Kafka("primary", config=config), Kafka("backup", config=config)
     with running(first, second):
         yield first, second
