@@ -6,6 +6,7 @@ data, and none of them waits for another.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from heliograph.flow.acls import AclSync
@@ -21,7 +22,7 @@ from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 
 SYNC_EVERY_S = 1.0  # offset syncs; when one is due is MM2's rule, this bounds how many are written
-JOIN_S = 0.5
+JOIN_S = 0.3  # for all of them: who hangs in a call is left to it
 
 
 class Specialists:
@@ -96,8 +97,9 @@ class Specialists:
             chore.stop()
 
     def close(self) -> None:
+        deadline = time.monotonic() + JOIN_S
         for chore in self._chores:
-            chore.join(JOIN_S)
+            chore.join(max(deadline - time.monotonic(), 0))
         for client in self._clients:
             client.close()
 

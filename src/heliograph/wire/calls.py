@@ -24,6 +24,8 @@ from heliograph.wire.pool import Pool
 
 T = TypeVar("T")
 
+CLOSE_S = 0.1
+
 # A topic just created may be unknown to the next broker asked for a moment; after that it is not there.
 _PROPAGATION_S = 2.0
 
@@ -46,6 +48,7 @@ class Calls:
         self._topics: dict[str, TopicMeta] = {}
         self._controller = -1
         self._cluster_id = ""
+        self._closing = False
 
     @property
     def alias(self) -> str:
@@ -99,16 +102,20 @@ class Calls:
         deadline = time.monotonic() + timeout_s
         pause = Backoff()
         with self._lock:
-            while True:
-                try:
-                    return ask(self._connection(broker, controller, deadline), deadline)
-                except WireError as error:
-                    if broker is not None or controller:
-                        self._forget_addresses()
-                    if isinstance(error, BrokerError) or not error.retriable or not retry:
-                        raise
-                    if not sleep(pause, deadline):
-                        raise
+            try:
+                while True:
+                    try:
+                        return ask(self._connection(broker, controller, deadline), deadline)
+                    except WireError as error:
+                        if broker is not None or controller:
+                            self._forget_addresses()
+                        if isinstance(error, BrokerError) or not error.retriable or not retry or self._closing:
+                            raise
+                        if not sleep(pause, deadline):
+                            raise
+            finally:
+                if self._closing:
+                    self._pool.close()
 
     def _connection(self, broker: int | None, controller: bool, deadline: float) -> Connection:
         if broker is None and not controller:
@@ -226,8 +233,13 @@ class Calls:
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        with self._lock:
-            self._pool.close()
+        """Does not wait for a call of another thread: that one closes when it is done, and does not try again."""
+        self._closing = True
+        if self._lock.acquire(timeout=CLOSE_S):
+            try:
+                self._pool.close()
+            finally:
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
