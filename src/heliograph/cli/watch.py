@@ -14,7 +14,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -22,6 +23,7 @@ from heliograph.cli.show import View
 from heliograph.flow.status import FlowStatus, Runner
 
 STOP_S = 4.0  # what a runner gets to end in order; the rest of the 5 s is for threads and the interpreter
+START_S = 1.0  # what a start that is broken off gets
 REFRESH_S = 0.25
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
@@ -84,7 +86,7 @@ def start(runner: Runner, stop: Stop, waiting: Callable[[], None] = lambda: None
         thread.join(REFRESH_S)
         waiting()
     if thread.is_alive():
-        thread.join(stop.left_s)
+        thread.join(START_S)  # nothing runs yet that could end in order
         if thread.is_alive():
             leave(0)
     if failures and not stop.asked:  # who stops a start does not care why it failed
@@ -127,5 +129,19 @@ def end(runner: Runner, stop: Stop, view: View | None = None) -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """Out, without waiting for threads that do not end, nor for a reader of stdout that does not read."""
+    """Out, without waiting for threads that do not end, nor for a reader of stdout that does not read. A JVM of ours
+    would notice only when it has started, and hold our terminal or pipe until then."""
+    for child in _children():
+        with suppress(OSError):
+            if Path(f"/proc/{child}/comm").read_text().strip() == "java":
+                os.kill(child, signal.SIGKILL)
     os._exit(code)
+
+
+def _children() -> list[int]:
+    """Where the kernel tells (Linux); elsewhere JVMs end by themselves, a little later."""
+    found: list[int] = []
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(pid) for pid in file.read_text().split()]
+    return found
