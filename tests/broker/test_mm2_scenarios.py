@@ -20,16 +20,18 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from heliograph.embedded import Kafka, running
 from heliograph.flow.specialists import Specialists
 from heliograph.formats import Checkpoint
+from heliograph.mirror import task
 from heliograph.policy import IDENTITY_POLICY
 from heliograph.types import Flow, Naming
 from tests.broker.engine import Engine, assert_same, one_flow, topics_of
 from tests.broker.test_java_client import ask_java
 from tests.broker.test_topic_sync import alter, settings, value
 from tests.broker.test_translation import committed, set_offsets
-from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
+from tests.kit import Record, contents, create_topic, end_offsets, produce, read_all, wait_until
 
 PARTITIONS, RECORDS = 4, 10  # records a partition
 QUICK_S = 0.2
+RIGHT_RETENTION = "900000000"  # a default of one cluster only
 OFFSETS = {
     "emit_offset_syncs": True,
     "emit_checkpoints_s": QUICK_S,
@@ -43,8 +45,16 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="module")
 def three() -> Iterator[tuple[Kafka, ...]]:
     config = {"auto.create.topics.enable": "false"}
-    with running(*(Kafka(name, config=config) for name in ("left", "right", "third"))) as clusters:
+    left, third = Kafka("left", config=config), Kafka("third", config=config)
+    right = Kafka("right", config={**config, "log.retention.bytes": RIGHT_RETENTION})
+    with pytest.MonkeyPatch.context() as patch, running(left, right, third) as clusters:
+        patch.setattr(task, "POSITIONS_EVERY_S", QUICK_S)  # translation goes by what is durable
         yield clusters
+
+
+def read(kafka: Kafka, topic: str) -> dict[int, list[Record]]:
+    """All of it, without half a second's wait at every end."""
+    return read_all({**kafka.confluent(), "fetch.wait.max.ms": "10"}, topic)
 
 
 def answers(kafka: Kafka, topic: str) -> bool:
@@ -110,7 +120,7 @@ class Case:
         ends = end_offsets(self.source.confluent(), topic)
         records = [Record(b"k%d" % n, b"%d" % (ends[p] + n), partition=p) for n in range(count) for p in partitions]
         if not self.transactional:
-            produce(self.source.confluent(), topic, records)
+            produce(self.source.confluent(), topic, records, config={"enable.idempotence": False})  # quick to start
             return
         producer = Producer({**self.source.confluent(), "transactional.id": topic, "linger.ms": 0, "log_level": 3})
         producer.init_transactions(30)
@@ -130,8 +140,8 @@ class Case:
 
     def exact(self, topic: str, at: dict[int, int]) -> dict[tuple[str, int], int]:
         """By the records: where the target has the first that the group has not read."""
-        mine = read_all(self.source.confluent(), topic)
-        theirs = read_all(self.target.confluent(), self.remote(topic))
+        mine = read(self.source, topic)
+        theirs = read(self.target, self.remote(topic))
         places = {}
         for p, offset in at.items():
             following = bisect_left([record.offset for record in mine[p]], offset)
@@ -144,8 +154,8 @@ class Case:
         name = f"{self.here}.checkpoints.internal"
         if name not in topics_of(self.target.confluent()):
             return []
-        read = (Checkpoint.read(r.key, r.value) for r in read_all(self.target.confluent(), name)[0])
-        return [c for c in read if c is not None and c.group == (group or self.group)]
+        found = (Checkpoint.read(r.key, r.value) for r in read(self.target, name)[0])
+        return [c for c in found if c is not None and c.group == (group or self.group)]
 
     def last_checkpoints(self) -> dict[tuple[str, int], int]:
         return {(c.tp.topic, c.tp.partition): c.downstream for c in self.checkpoints()}
@@ -168,7 +178,9 @@ class Case:
         )
 
     def same(self, topic: str) -> dict[int, int]:
-        return assert_same(self.source, self.target, topic, self.remote(topic))
+        mine, theirs = contents(read(self.source, topic)), contents(read(self.target, self.remote(topic)))
+        assert theirs == mine
+        return {partition: len(records) for partition, records in mine.items()}
 
 
 class Back(Case):
@@ -231,8 +243,7 @@ def test_replication(case: Case) -> None:
     with ExitStack() as stack:
         engines = [stack.enter_context(Engine(way.flow(**more))) for way in ways]
         for way, engine in zip(ways, engines, strict=True):
-            read = way.commit(way.topic, 0.5)
-            way.wait_group(engine, way.topic, read)  # failover; and for the way back, failback
+            way.wait_group(engine, way.topic, way.commit(way.topic, 0.5))  # failover; and for the way back, failback
             way.same(way.topic)
             copy = settings(way.target, way.remote(way.topic))
             assert copy["cleanup.policy"].value == "compact"
@@ -247,7 +258,7 @@ def test_replication(case: Case) -> None:
     for way in ways:
         way.assert_monotonic()
     union = {case.topic, case.remote(case.topic)}
-    count = sum(len(r) for topic in union for r in read_all(case.target.confluent(), topic).values())
+    count = sum(len(r) for topic in union for r in read(case.target, topic).values())
     assert count == PARTITIONS * RECORDS * len(ways)
 
 
@@ -322,9 +333,9 @@ def test_no_checkpoints_if_no_records_are_mirrored(case: Case) -> None:
         engine.wait_copied(full, empty)
         case.commit(empty)
         for share in (0.5, 1.0):
-            read = case.commit(full, share, other)
+            at = case.commit(full, share, other)
             engine.wait(
-                lambda at=read: {c.upstream for c in case.checkpoints(other)} >= set(at.values()),  # type: ignore[misc]
+                lambda at=at: {c.upstream for c in case.checkpoints(other)} >= set(at.values()),  # type: ignore[misc]
                 what="the other group's checkpoints",
                 timeout_seconds=30,
             )
@@ -367,29 +378,35 @@ def test_sync_topic_configs(plain: Case) -> None:
         assert value(plain.target, remote, "delete.retention.ms") == "2000"
 
 
-@pytest.mark.parametrize("use_from", ["source", "target"])
-def test_replicate_default(plain: Case, use_from: str) -> None:
-    """testReplicateSourceDefault and testReplicateTargetDefault: an override that goes, goes on the copy too."""
+def test_replicate_source_default(plain: Case) -> None:
+    an_override_that_goes(plain, "source", leaves="-1")
+
+
+def test_replicate_target_default(plain: Case) -> None:
+    an_override_that_goes(plain, "target", leaves=RIGHT_RETENTION)
+
+
+def an_override_that_goes(plain: Case, use_from: str, leaves: str) -> None:
     plain.create(plain.topic, retention_bytes="1000")
     remote = plain.remote(plain.topic)
     with Engine(plain.flow(sync_topic_configs_s=QUICK_S, use_defaults_from=use_from)) as engine:
         engine.wait(lambda: remote in topics_of(plain.target.confluent()), what=remote)
         engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "1000", what="the override")
         alter(plain.source, plain.topic, retention_bytes=None)
-        engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "-1", what="the default")
+        engine.wait(lambda: value(plain.target, remote, "retention.bytes") == leaves, what="the default")
 
 
 def test_replicate_from_latest(case: Case) -> None:
     case.create(case.topic)
     case.fill(case.topic)
-    before = {p: len(records) for p, records in read_all(case.source.confluent(), case.topic).items()}
+    before = {p: len(records) for p, records in read(case.source, case.topic).items()}
     with Engine(case.flow(start_at="latest")) as engine:
         engine.wait(lambda: len(engine.coordinator._positions.known) == PARTITIONS, what="a start")
         case.fill(case.topic)
         engine.wait_copied(case.topic)
     mine, theirs = (
-        read_all(case.source.confluent(), case.topic),
-        read_all(case.target.confluent(), case.remote(case.topic)),
+        read(case.source, case.topic),
+        read(case.target, case.remote(case.topic)),
     )
     for p, records in mine.items():
         assert [r.content for r in theirs[p]] == [r.content for r in records[before[p] :]]
