@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from heliograph.embedded import Kafka, running
 from heliograph.flow.specialists import Specialists
@@ -372,10 +373,20 @@ def test_sync_topic_configs(plain: Case) -> None:
     with Engine(plain.flow(sync_topic_configs_s=QUICK_S, config_properties_exclude=excluded)) as engine:
         engine.wait(lambda: remote in topics_of(plain.target.confluent()), what=remote)
         engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "1000", what="the first sync")
-        alter(plain.target, remote, delete_retention_ms="2000")
+        drift(plain.target, remote, {"delete.retention.ms": "2000", "retention.bytes": "2000"})
+        engine.wait(lambda: value(plain.target, remote, "delete.retention.ms") == "2000", what="the drift")
+        engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "1000", what="the source's value again")
         alter(plain.source, plain.topic, retention_bytes="3000")
-        engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "3000", what="the setting")
+        engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "3000", what="the source's new value")
         assert value(plain.target, remote, "delete.retention.ms") == "2000"
+
+
+def drift(kafka: Kafka, topic: str, changes: dict[str, str]) -> None:
+    """In one request; not waited for, it may be undone at once."""
+    entries = [ConfigEntry(key, new, incremental_operation=AlterConfigOpType.SET) for key, new in changes.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient(kafka.confluent())
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def test_replicate_source_default(plain: Case) -> None:
