@@ -140,6 +140,7 @@ def _consumer(client: Mapping[str, str], isolation: str = "read_committed") -> C
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
             "fetch.max.bytes": 64 << 20,
+            "fetch.wait.max.ms": 10,
         }
     )
 

@@ -98,7 +98,8 @@ class Engine:
                 f"Spark could not be started: {said or first_line(error)}",
                 fix="`heliograph doctor` checks Java and memory; a remote master must be reachable from here",
             ) from error
-        self.session.dataSource.register(FlowSource)
+        self._names: dict[str, str] = {}  # flow -> what its data source is registered as
+        self._registering = threading.Lock()
 
     def _open(self, conf: SparkConf) -> SparkSession:
         # The JVM's and the workers' own words go to a file: our terminal shows a table.
@@ -117,7 +118,7 @@ class Engine:
         # Own pool, so that FAIR scheduling knows the flows apart.
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", flow)
         query = (
-            self.session.readStream.format(NAME)
+            self.session.readStream.format(self._source_of(flow))
             .option("flow", flow)
             .option("host", coordinates.host)
             .option("port", str(coordinates.port))
@@ -130,6 +131,18 @@ class Engine:
         )
         self._queries.append(query)
         return query
+
+    def _source_of(self, flow: str) -> str:
+        """A data source of its own for each flow. Spark's JVM keeps the workers' environment of a registered source in
+        one plain HashMap and writes to it whenever a query is planned: two flows that start at the same moment can
+        leave it broken for good, and no task of either can be read any more (OptionalDataException)."""
+        with self._registering:
+            if flow not in self._names:
+                name = f"{NAME}-{len(self._names) + 1}"
+                own = type("FlowSource", (FlowSource,), {"name": classmethod(lambda _cls: name)})
+                self.session.dataSource.register(own)
+                self._names[flow] = name
+            return self._names[flow]
 
     def wait(self, query: StreamingQuery, timeout_s: float) -> str | None:
         """None while it runs; otherwise why it ended ("" when it was stopped)."""
