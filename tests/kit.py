@@ -9,6 +9,12 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+NOT_LED_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+
 
 class Record(NamedTuple):
     """Everything of a record that a copy must keep."""
@@ -84,9 +90,21 @@ def end_offsets(client: Mapping[str, str], topic: str) -> dict[int, int]:
     consumer = _consumer(client)
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        return {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in partitions}
+        return {one: _end(consumer, TopicPartition(topic, one)) for one in partitions}
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, tp: TopicPartition) -> int:
+    """A broker may not know yet that it leads a partition which the cluster has just given to it."""
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(tp, timeout=10)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_LED_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def read_all(
