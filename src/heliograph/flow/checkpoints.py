@@ -49,8 +49,10 @@ class Checkpoints:
         self._refresh_groups()
         committed = self._committed()
         now_ms = time.time_ns() // 1_000_000
-        self._offsets.catch_up()
+        # Positions first: the map is never behind them (its invariant a). The other way round the last run could be
+        # taken for longer than it is, over a hole that the map did not tell of yet.
         positions = dict(self._positions.catch_up())
+        self._offsets.catch_up()
         fresh: list[Checkpoint] = []
         untranslated = 0
         starts = self._starts(committed)

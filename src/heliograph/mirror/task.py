@@ -270,7 +270,10 @@ class Task:
         plain: list[Moved] = []
         for lane in self._lanes:
             if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
-                segments = lane.map.take() if self.assignment.map_topic else []
+                segments = lane.map.take()
+                if not self.assignment.map_topic:
+                    lane.map.written(True, segments)
+                    segments = []
                 (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
         self._note_positions(plain)
         self._note_map(mapped)
@@ -358,7 +361,9 @@ class Task:
                     }
                 )
         trouble = [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble]
-        if not self._link.tell({"say": "report", "lanes": lanes, "trouble": trouble, "final": final}):
+        # The coordinator goes on from a last word without reading it back, so it must be in the log, the map before it.
+        durable = final and all(lane.acked == lane.written for lane in self._lanes)
+        if not self._link.tell({"say": "report", "lanes": lanes, "trouble": trouble, "final": durable}):
             self._reported.clear()  # nobody heard it: say everything again
 
     def _ledger(self) -> Iterator[Row]:
