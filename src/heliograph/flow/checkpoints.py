@@ -39,7 +39,6 @@ class Checkpoints:
         self._groups: tuple[str, ...] = ()
         self._groups_at = 0.0
         self.known: dict[Key, Checkpoint] = {}  # the last of each, as the topic has it
-        self.untranslated = 0  # committed offsets that nobody can translate, in the last round
 
     # ---------------------------------------------------------------- a round
 
@@ -54,13 +53,11 @@ class Checkpoints:
         positions = dict(self._positions.catch_up())
         self._offsets.catch_up()
         fresh: list[Checkpoint] = []
-        untranslated = 0
         starts = self._starts(committed)
         for group, offsets in committed.items():
             for tp, at in offsets.items():
                 downstream = self._offsets.translate(tp, at.offset, positions)
                 if downstream is None:
-                    untranslated += 1
                     continue
                 remote = TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition)
                 checkpoint = Checkpoint(
@@ -68,7 +65,6 @@ class Checkpoints:
                 )
                 if self._worth(checkpoint):
                     fresh.append(checkpoint)
-        self.untranslated = untranslated
         if fresh:
             self._log.append(0, [(c.key(), c.value()) for c in fresh], now_ms)
             self.known.update(((c.group, c.tp), c) for c in fresh)

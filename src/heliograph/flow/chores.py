@@ -33,7 +33,6 @@ class Chore:
     ) -> None:
         self.what = what
         self.trouble: HeliographError | None = None
-        self.turns = 0  # that went well
         self._flow, self._action = flow, action
         self._interval_s, self._delay_s = interval_s, delay_s
         self._stop = threading.Event()
@@ -61,7 +60,6 @@ class Chore:
                 log.exception("a chore failed", flow=self._flow, chore=self.what)
                 self._troubled(HeliographError(f"{type(error).__name__}: {error}"))
             else:
-                self.turns += 1
                 if self.trouble is not None:
                     log.info("goes on", flow=self._flow, chore=self.what)
                 self.trouble = None

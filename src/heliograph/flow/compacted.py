@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from heliograph.batch import Record, decode_all, encode
 from heliograph.errors import BrokerError, ConfigError, WireError
-from heliograph.types import TopicPartition
+from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic
 from heliograph.wire.codes import INVALID_REPLICATION_FACTOR, TOPIC_ALREADY_EXISTS
 
@@ -45,6 +45,11 @@ class CompactedLog:
             if time.monotonic() > deadline:
                 raise BrokerError(3, "UNKNOWN_TOPIC_OR_PARTITION", "created but not to be seen", topic=self.topic)
             time.sleep(0.05)
+
+    def ensure_storage(self, flow: Flow) -> None:
+        """Made as Connect makes its offset storage."""
+        key = f"{flow.target.alias}.offset.storage.replication.factor"
+        self.ensure(flow.offset_storage_partitions, flow.offset_storage_replication_factor, key)
 
     def count(self) -> int:
         topic = self._client.metadata([self.topic]).topics.get(self.topic)

@@ -29,7 +29,6 @@ class GroupSync:
         self._flow = flow
         self._target = target
         self._checkpoints = checkpoints
-        self.live: tuple[str, ...] = ()  # groups left alone in the last round
 
     def sync(self) -> int:
         """How many offsets were written."""
@@ -42,7 +41,6 @@ class GroupSync:
         free = [
             group for group, state in states.items() if not isinstance(state, BrokerError) and state in WITHOUT_MEMBERS
         ]
-        self.live = tuple(sorted(set(wanted) - set(free)))
         written = 0
         for group, there in self._target.group_offsets(free).items() if free else ():
             if isinstance(there, BrokerError):

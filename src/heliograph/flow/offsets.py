@@ -44,9 +44,8 @@ class OffsetMap:
 
     def ensure(self) -> None:
         flow = self._flow
-        key = f"{flow.target.alias}.offset.storage.replication.factor"
         try:
-            self._log.ensure(flow.offset_storage_partitions, flow.offset_storage_replication_factor, key)
+            self._log.ensure_storage(flow)
         except BrokerError as error:
             if error.code not in (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED):
                 raise

@@ -36,9 +36,7 @@ class PositionsLog:
         return self._log.partitions
 
     def ensure(self) -> None:
-        flow = self._flow
-        key = f"{flow.target.alias}.offset.storage.replication.factor"
-        self._log.ensure(flow.offset_storage_partitions, flow.offset_storage_replication_factor, key)
+        self._log.ensure_storage(self._flow)
 
     def catch_up(self) -> Mapping[TopicPartition, Position]:
         """Read everything new and fold it in."""
