@@ -65,6 +65,7 @@ class Coordinator:
         self._plans: dict[int, list[Assignment]] = {}
         self._shares: list[list[TopicPartition]] = []
         self._ready: set[TaskKey] = set()  # of this epoch, that wait for the last one's tasks to hand over
+        self._handed_over = False
         self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
         self._epoch = 0
         self._trouble = ""
@@ -137,7 +138,7 @@ class Coordinator:
             told = {(a.epoch, a.task) for plan in self._plans.values() for a in plan}
             all_told = bool(told) and told <= self._ended
             self._ended = set()
-            self._ready = set()
+            self._ready, self._handed_over = set(), False
             relay = bool(self._voices)  # tasks of the last epoch go on until these are ready
         known = self._positions.known if all_told else self._positions.catch_up()
         recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
@@ -244,8 +245,10 @@ class Coordinator:
         with self._lock:
             plan = self._plans.get(self._epoch, [])
             all_ready = {key[:2] for key in self._ready} >= {(a.epoch, a.task) for a in plan}
-            if not self._ready or not all_ready or any(key[0] < self._epoch for key in self._voices):
+            free = self._handed_over or (all_ready and not any(key[0] < self._epoch for key in self._voices))
+            if not self._ready or not free:
                 return
+            self._handed_over = True
             voices = [(key, self._voices[key]) for key in self._ready if key in self._voices]
             lanes = {a.task: [lane.tp for lane in a.lanes] for a in plan}
             self._ready = set()
