@@ -64,6 +64,8 @@ class Coordinator:
         self._voices: dict[TaskKey, Voice] = {}
         self._plans: dict[int, list[Assignment]] = {}
         self._shares: list[list[TopicPartition]] = []
+        self._ready: set[TaskKey] = set()  # of this epoch, that wait for the last one's tasks to hand over
+        self._handed_over = False
         self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
         self._epoch = 0
         self._trouble = ""
@@ -136,6 +138,8 @@ class Coordinator:
             told = {(a.epoch, a.task) for plan in self._plans.values() for a in plan}
             all_told = bool(told) and told <= self._ended
             self._ended = set()
+            self._ready, self._handed_over = set(), False
+            relay = bool(self._voices)  # tasks of the last epoch go on until these are ready
         known = self._positions.known if all_told else self._positions.catch_up()
         recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
         if recreated:
@@ -161,6 +165,7 @@ class Coordinator:
                 seconds=self._epoch_seconds,
                 lanes=tuple(self._lane(by_tp[tp]) for tp in share),
                 coordinator=self._coordinates,
+                relay=relay,
             )
             for task, share in enumerate(self._shares)
         ]
@@ -201,8 +206,8 @@ class Coordinator:
         if late:
             voice.say("finish")
 
-    def _tell_positions(self, assigned: list[TopicPartition], voice: Voice) -> None:
-        """To a repeated attempt: where its partitions stand now."""
+    def _tell_positions(self, assigned: list[TopicPartition], voice: Voice, word: str = "positions") -> None:
+        """To a repeated attempt, or one that takes over: where its partitions stand now."""
         try:
             known = self._positions.catch_up()
             self._offsets.catch_up()
@@ -212,7 +217,7 @@ class Coordinator:
         lanes = [
             (*tp, encode(known[tp]).decode(), self._offsets.last_run(tp, known[tp])) for tp in assigned if tp in known
         ]
-        voice.say("positions", lanes=lanes)
+        voice.say(word, lanes=lanes)
 
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
@@ -225,9 +230,35 @@ class Coordinator:
             with self._lock:
                 self._ended.add(task[:2])
 
+    def ready(self, task: TaskKey) -> None:
+        """A task that could go on from here. When all of the epoch can, those before them end, and then they may."""
+        with self._lock:
+            self._ready.add(task)
+            waiting = {key[:2] for key in self._ready} >= {(a.epoch, a.task) for a in self._plans.get(self._epoch, ())}
+            before = [voice for key, voice in self._voices.items() if key[0] < self._epoch] if waiting else []
+        for voice in before:
+            voice.say("finish")
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Once the last of the epoch before has left: say where its lanes stood."""
+        with self._lock:
+            plan = self._plans.get(self._epoch, [])
+            all_ready = {key[:2] for key in self._ready} >= {(a.epoch, a.task) for a in plan}
+            free = self._handed_over or (all_ready and not any(key[0] < self._epoch for key in self._voices))
+            if not self._ready or not free:
+                return
+            self._handed_over = True
+            voices = [(key, self._voices[key]) for key in self._ready if key in self._voices]
+            lanes = {a.task: [lane.tp for lane in a.lanes] for a in plan}
+            self._ready = set()
+        for key, voice in voices:
+            self._tell_positions(lanes[key[1]], voice, word="go")
+
     def left(self, task: TaskKey) -> None:
         with self._lock:
             self._voices.pop(task, None)
+        self._hand_over()
 
     def _finish_epoch(self) -> None:
         with self._lock:

@@ -32,6 +32,7 @@ class Station(Protocol):
     def plan(self, epoch: int) -> list[Assignment]: ...
     def joined(self, task: TaskKey, voice: Voice) -> None: ...
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None: ...
+    def ready(self, task: TaskKey) -> None: ...
     def left(self, task: TaskKey) -> None: ...
 
 
@@ -100,6 +101,10 @@ class Hub:
         station.joined(task, Voice(connection))
         try:
             while True:
-                station.reported(task, msgspec.json.decode(connection.recv_bytes()))
+                message = msgspec.json.decode(connection.recv_bytes())
+                if message["say"] == "ready":
+                    station.ready(task)
+                else:
+                    station.reported(task, message)
         finally:
             station.left(task)

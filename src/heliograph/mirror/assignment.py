@@ -53,3 +53,4 @@ class Assignment:
     seconds: float  # how long the epoch lasts unless the coordinator ends it sooner
     lanes: tuple[LaneSpec, ...]
     coordinator: Coordinates
+    relay: bool = False  # tasks of the last epoch still copy: make ready, say so, and go on when they have handed over

@@ -100,6 +100,13 @@ class Brokers:
             self._dialer.dial(address, self.cluster)
         return None
 
+    def reach(self, tps: Iterable[TopicPartition]) -> bool:
+        """Whether all of their leaders are connected; those that are not are being dialled."""
+        if self.metadata is None:
+            return False
+        nodes = {self.leader(tp) for tp in tps}
+        return None not in nodes and all([self.connection(node) is not None for node in nodes if node is not None])
+
     def drop(self, node: int, error: HeliographError) -> None:
         connection = self._connections.pop(node, None)
         if connection is None:

@@ -23,7 +23,7 @@ from enum import Enum
 from heliograph.batch import Chunk, Piece, patch
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.ledger import IN_FLIGHT, advance
-from heliograph.mirror.offsetmap import Writer
+from heliograph.mirror.offsetmap import Span, Writer
 from heliograph.mirror.positions import Position
 from heliograph.wire.codes import MESSAGE_TOO_LARGE
 
@@ -120,6 +120,13 @@ class Lane:
         lane.map.last = spec.last_run
         lane.next_target = spec.position.target
         return lane
+
+    def stand_at(self, position: Position, last_run: Span | None) -> None:
+        """Before anything was fetched: the epoch before has handed over, and this is where it stood."""
+        self.acked = self.written = position
+        self.fetch_offset = position.next_offset
+        self.map.last = last_run
+        self.next_target = position.target
 
     # ---------------------------------------------------------------- rule D
 

@@ -11,6 +11,7 @@ still due are waited for, positions are written.
 from __future__ import annotations
 
 import selectors
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -44,6 +45,12 @@ FINISH_S = 2.0  # how long the end of an epoch waits for answers still due
 
 Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
 
+LINGER_S = 10.0  # how long a task goes on behind its epoch, if nobody takes over
+TAKE_OVER_S = LINGER_S + FINISH_S + 1.0
+
+# What tasks copied after their epoch, by flow, for the ledger of the next task that runs in this process.
+LEFT_OVER: dict[str, list[Row]] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -66,6 +73,7 @@ class Task:
         self._attempt = attempt
         self._selector = selectors.DefaultSelector()
         self._finishing = False
+        self._handed_over = False
         self._link = Link(assignment.coordinator, self._hello())
         self._lanes = [Lane.of(spec) for spec in self._specs()]
         self._target = Target(
@@ -111,7 +119,10 @@ class Task:
         deadline = began + self.assignment.seconds
         report_at = positions_at = began
         ledger_at = began + LEDGER_EVERY_S
+        lingers = False
         try:
+            if self.assignment.relay:
+                self._take_over()
             self._ask(self._lanes)
             while not self._finishing and (now := time.monotonic()) < deadline:
                 self._turn(now, until=min(deadline, report_at, positions_at))
@@ -125,10 +136,50 @@ class Task:
                 if now >= ledger_at:
                     yield from self._ledger()
                     ledger_at = now + LEDGER_EVERY_S
+            if self._finishing:
+                self._finish()
+                yield from self._ledger()
+            else:
+                yield from self._ledger()
+                lingers = True
+                threading.Thread(target=self._linger, name="linger", daemon=True).start()
+        finally:
+            if not lingers:
+                self._close()
+
+    def _linger(self) -> None:
+        """The epoch is over for Spark, and this task goes on copying beside it until the next one is ready to take over:
+        then nobody waits while Spark turns the page. Dying here is like dying anywhere."""
+        report_at = positions_at = time.monotonic()
+        deadline = time.monotonic() + LINGER_S
+        try:
+            while not self._finishing and (now := time.monotonic()) < deadline:
+                self._turn(now, until=min(deadline, report_at, positions_at))
+                if now >= positions_at:
+                    self._write_positions()
+                    positions_at = now + POSITIONS_EVERY_S
+                if now >= report_at:
+                    self._report()
+                    report_at = now + REPORT_EVERY_S
             self._finish()
-            yield from self._ledger()
+            LEFT_OVER.setdefault(self.assignment.flow, []).extend(self._ledger())
+        except (HeliographError, OSError) as error:
+            log.warning("ended before it had handed over", flow=self.assignment.flow, why=str(error))
         finally:
             self._close()
+
+    def _take_over(self) -> None:
+        """Reach every broker, say so, and wait until the epoch before has handed over: where its lanes stood comes with
+        the word. Without it (a predecessor that died) rule D finds out."""
+        deadline = time.monotonic() + TAKE_OVER_S
+        said = False
+        while not self._finishing and not self._handed_over and (now := time.monotonic()) < deadline:
+            self._turn(now, until=min(deadline, now + 0.01))
+            ready = self._source.brokers.reach([lane.spec.tp for lane in self._lanes])
+            ready = self._target.brokers.reach([lane.spec.remote for lane in self._lanes]) and ready
+            if ready and not said:
+                said = self._link.tell({"say": "ready"})
+            self._listen()
 
     def _turn(self, now: float, until: float) -> None:
         again = self._target.push(now)
@@ -146,9 +197,20 @@ class Task:
         for message in self._link.heard():
             if message.get("say") == "finish":
                 self._finishing = True
+            elif message.get("say") == "go":
+                self._handed_over = True
+                self._stand_at(message["lanes"])
         if self._link.gone:
             log.warning("coordinator gone, ending", flow=self.assignment.flow, task=self.assignment.task)
             self._finishing = True
+
+    def _stand_at(self, told: list[Any]) -> None:
+        lanes = {lane.spec.tp: lane for lane in self._lanes}
+        for topic, partition, value, run in told:
+            lane = lanes.get(TopicPartition(topic, partition))
+            position = positions.decode(value.encode())
+            if lane is not None and position is not None and position.producer_id == lane.acked.producer_id:
+                lane.stand_at(position, offsetmap.Span(*run) if run else None)
 
     def _finish(self) -> None:
         """Invariant: after this, positions say all that was acknowledged."""
@@ -368,6 +430,7 @@ class Task:
 
     def _ledger(self) -> Iterator[Row]:
         """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
+        yield from LEFT_OVER.pop(self.assignment.flow, ())
         for lane in self._lanes:
             keep = [] if self._finishing else lane.runs[-1:]
             closed = lane.runs if self._finishing else lane.runs[:-1]
