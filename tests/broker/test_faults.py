@@ -76,7 +76,8 @@ def run(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
         stage.topic(f"one-{name}")
     folder = tmp_path_factory.mktemp("one")
     properties = write_properties(folder / "mm2.properties", stage.source, stage.target, "one-.*", tasks_max=PARTITIONS)
-    with Run(properties, folder / "run") as run:
+    # Short epochs, so that one hands over to the next in the middle of every fault.
+    with Run(properties, folder / "run", "--epoch-seconds", "4") as run:
         run.wait_for("tasks", PARTITIONS)
         yield run
         assert run.stop() == 0, run.words()
@@ -138,6 +139,19 @@ class TestOneProcess:
         run.require_running()
 
 
+def test_epochs_hand_over_to_each_other(stage: Stage, tmp_path: Path) -> None:
+    """A second each, under load: every record once, and nobody lost track of where it was."""
+    topic = stage.topic("epochs")
+    properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
+    feed = stage.feed(topic)
+    with Run(properties, tmp_path / "run", "--epoch-seconds", "1") as run:
+        run.wait_for("epoch", 12)
+        stage.assert_copied(topic, feed.stop())
+        status = run.status()
+        assert run.stop() == 0, run.words()
+    assert (status["duplicates_refused"], status["retries"]) == (0, 0), status
+
+
 @pytest.mark.timeout(1200)  # eleven starts of Spark
 def test_the_process_killed_ten_times_in_one_copy(stage: Stage, tmp_path: Path) -> None:
     topic = stage.topic("ten-kills")
@@ -168,7 +182,8 @@ def test_two_processes_on_one_flow(stage: Stage, tmp_path: Path) -> None:
     topic = stage.topic("two-at-once")
     properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
     feed = stage.feed(topic, 1_000)
-    with Run(properties, tmp_path / "run-a") as first, Run(properties, tmp_path / "run-b") as second:
+    short = ("--epoch-seconds", "3")
+    with Run(properties, tmp_path / "run-a", *short) as first, Run(properties, tmp_path / "run-b", *short) as second:
         for run in (first, second):
             run.wait_for("tasks", 2)
         feed.per_second = PER_SECOND

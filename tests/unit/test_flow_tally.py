@@ -50,3 +50,12 @@ def test_a_query_that_starts_again_counts_its_epochs_anew():
     tally.add((1, 0, 0), {"lanes": [lane(records=250, next_offset=250, end=250)]})
     tally.add((1, 0, 0), {"lanes": [lane(records=10, next_offset=260, end=260)]})
     assert tally.total("records") == 260
+
+
+def test_one_that_hands_over_may_have_the_last_word():
+    tally = Tally()
+    tally.add((1, 0, 0), {"lanes": [lane(records=10, next_offset=10, end=100)]})
+    tally.add((2, 0, 0), {"lanes": [lane(records=0, next_offset=10, end=100)]})
+    tally.add((1, 0, 0), {"lanes": [lane(records=20, next_offset=20, end=100)]})
+    tally.add((2, 0, 0), {"lanes": [lane(records=80, next_offset=100, end=100)]})
+    assert tally.total("records") == 100

@@ -22,18 +22,18 @@ from typing import Any
 import structlog
 
 from heliograph.errors import HeliographError, WireError
-from heliograph.flow.hub import TaskKey, Voice
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import same_cluster
+from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
-from heliograph.mirror.positions import encode
+from heliograph.mirror.positions import Position, encode
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -61,12 +61,13 @@ class Coordinator:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
-        self._voices: dict[TaskKey, Voice] = {}
+        self._relay = Relay()
+        self._outdated = False  # the plan was made of a survey that is no longer the last
         self._plans: dict[int, list[Assignment]] = {}
         self._shares: list[list[TopicPartition]] = []
-        self._ready: set[TaskKey] = set()  # of this epoch, that wait for the last one's tasks to hand over
-        self._handed_over = False
         self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
+        self._before: set[tuple[int, int]] = set()  # those of the epoch before
+        self._last_runs: dict[TopicPartition, Any] = {}  # as their last reports had them, since the plan was made
         self._epoch = 0
         self._trouble = ""
         self._query_state, self._query_reason = "starting", ""
@@ -92,13 +93,12 @@ class Coordinator:
             self._stopping = True
             self._changed.notify_all()
         self._specialists.stop()
-        self._finish_epoch()
+        self._relay.say("finish")
 
     @property
     def working(self) -> bool:
         """Whether tasks are still connected."""
-        with self._lock:
-            return bool(self._voices)
+        return self._relay.busy
 
     def close(self) -> None:
         self._specialists.close()
@@ -106,6 +106,12 @@ class Coordinator:
             client.close()
 
     # ---------------------------------------------------------------- what Spark asks
+
+    def last_epoch(self) -> int:
+        """Where a query begins to count: behind what any query before it planned, so that no two epochs are called the
+        same."""
+        with self._lock:
+            return self._epoch
 
     def next_epoch(self, after: int) -> int:
         """The next epoch if there is work for one; otherwise `after` again, after a short wait."""
@@ -116,6 +122,7 @@ class Coordinator:
             if self._stopping or not self._survey.routes:
                 return after
             routes = self._survey.routes
+            self._outdated = False
         try:
             assignments = self._assign(after + 1, routes)
         except HeliographError as error:
@@ -126,6 +133,7 @@ class Coordinator:
             self._trouble = ""
             self._epoch = after + 1
             self._plans = {after + 1: assignments}
+        self._relay.turn_to(after + 1, len(assignments))
         return after + 1
 
     def plan(self, epoch: int) -> list[Assignment]:
@@ -135,11 +143,11 @@ class Coordinator:
     def _assign(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
         with self._lock:
             # Every task of the last epoch has told its positions: then there is nothing to read back.
-            told = {(a.epoch, a.task) for plan in self._plans.values() for a in plan}
-            all_told = bool(told) and told <= self._ended
-            self._ended = set()
-            self._ready, self._handed_over = set(), False
-            relay = bool(self._voices)  # tasks of the last epoch go on until these are ready
+            self._before = {(a.epoch, a.task) for plan in self._plans.values() for a in plan}
+            all_told = self._all_told()
+            self._ended &= self._before
+            self._last_runs = {}
+        relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         known = self._positions.known if all_told else self._positions.catch_up()
         recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
         if recreated:
@@ -170,6 +178,9 @@ class Coordinator:
             for task, share in enumerate(self._shares)
         ]
 
+    def _all_told(self) -> bool:
+        return bool(self._before) and self._before <= self._ended
+
     def _lane(self, route: Route) -> LaneSpec:
         position = self._positions.known[route.tp]
         last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
@@ -197,74 +208,52 @@ class Coordinator:
     # ---------------------------------------------------------------- what tasks say
 
     def joined(self, task: TaskKey, voice: Voice) -> None:
-        with self._lock:
-            self._voices[task] = voice
-            late = self._stopping or task[0] < self._epoch
-            assigned = [lane.tp for a in self._plans.get(task[0], ()) if a.task == task[1] for lane in a.lanes]
+        self._relay.joined(task, voice)
         if task[2] > 0:
-            self._tell_positions(assigned, voice)
-        if late:
-            voice.say("finish")
+            self._tell_positions(task, voice, "positions")
+        with self._lock:
+            stopping, outdated = self._stopping, self._outdated
+        if stopping or outdated:
+            voice.say("finish" if stopping else "turn")
 
-    def _tell_positions(self, assigned: list[TopicPartition], voice: Voice, word: str = "positions") -> None:
+    def _tell_positions(self, task: TaskKey, voice: Voice, word: str) -> None:
         """To a repeated attempt, or one that takes over: where its partitions stand now."""
-        try:
-            known = self._positions.catch_up()
-            self._offsets.catch_up()
-        except HeliographError as error:
-            self._troubled("reading positions for a repeated task", error)
-            known = {}
-        lanes = [
-            (*tp, encode(known[tp]).decode(), self._offsets.last_run(tp, known[tp])) for tp in assigned if tp in known
-        ]
+        with self._lock:
+            assigned = [lane.tp for a in self._plans.get(task[0], ()) if a.task == task[1] for lane in a.lanes]
+            handed_over = task[2] == 0 and self._all_told()
+            runs = {tp: run for tp, run in self._last_runs.items() if handed_over}
+        known: Mapping[TopicPartition, Position] = self._positions.known
+        if not handed_over:
+            try:
+                known = self._positions.catch_up()
+                self._offsets.catch_up()
+            except HeliographError as error:
+                self._troubled("reading positions for a task", error)
+                known = {}
+            runs = {tp: self._offsets.last_run(tp, known[tp]) for tp in assigned if tp in known}
+        lanes = [(*tp, encode(known[tp]).decode(), runs[tp]) for tp in assigned if tp in runs and tp in known]
         voice.say(word, lanes=lanes)
 
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
         for lane in report["lanes"]:
-            self._specialists.copied(TopicPartition(lane["topic"], lane["partition"]), lane["run"])
+            self._specialists.copied(_tp_of(lane), lane["run"])
         if report["final"]:
             for lane in report["lanes"]:
-                tp = TopicPartition(lane["topic"], lane["partition"])
-                self._positions.learn(tp, lane["next"], lane["sequence"], lane["target"])
+                self._positions.learn(_tp_of(lane), lane["next"], lane["sequence"], lane["target"])
             with self._lock:
                 self._ended.add(task[:2])
+                self._last_runs.update((_tp_of(lane), lane["run"]) for lane in report["lanes"])
 
     def ready(self, task: TaskKey) -> None:
-        """A task that could go on from here. When all of the epoch can, those before them end, and then they may."""
-        with self._lock:
-            self._ready.add(task)
-            waiting = {key[:2] for key in self._ready} >= {(a.epoch, a.task) for a in self._plans.get(self._epoch, ())}
-            before = [voice for key, voice in self._voices.items() if key[0] < self._epoch] if waiting else []
-        for voice in before:
-            voice.say("finish")
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        """Once the last of the epoch before has left: say where its lanes stood."""
-        with self._lock:
-            plan = self._plans.get(self._epoch, [])
-            all_ready = {key[:2] for key in self._ready} >= {(a.epoch, a.task) for a in plan}
-            free = self._handed_over or (all_ready and not any(key[0] < self._epoch for key in self._voices))
-            if not self._ready or not free:
-                return
-            self._handed_over = True
-            voices = [(key, self._voices[key]) for key in self._ready if key in self._voices]
-            lanes = {a.task: [lane.tp for lane in a.lanes] for a in plan}
-            self._ready = set()
-        for key, voice in voices:
-            self._tell_positions(lanes[key[1]], voice, word="go")
+        self._let_go(self._relay.ready(task))
 
     def left(self, task: TaskKey) -> None:
-        with self._lock:
-            self._voices.pop(task, None)
-        self._hand_over()
+        self._let_go(self._relay.left(task))
 
-    def _finish_epoch(self) -> None:
-        with self._lock:
-            voices = list(self._voices.values())
-        for voice in voices:
-            voice.say("finish")
+    def _let_go(self, free: list[tuple[TaskKey, Voice]]) -> None:
+        for key, voice in free:
+            self._tell_positions(key, voice, "go")
 
     # ---------------------------------------------------------------- new topics
 
@@ -295,11 +284,12 @@ class Coordinator:
             changed = {r.tp: r.topic_id for r in survey.routes} != {r.tp: r.topic_id for r in self._survey.routes}
             gone = {r.tp for r in self._survey.routes} - {r.tp for r in survey.routes}
             self._survey = survey
+            self._outdated = self._outdated or changed
             self._changed.notify_all()
         self._tally.forget(gone)
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
-            self._finish_epoch()
+            self._relay.say("turn")
 
     def _wait_stopping(self, seconds: float) -> bool:
         with self._changed:
@@ -321,7 +311,7 @@ class Coordinator:
     def status(self) -> FlowStatus:
         records_per_s, bytes_per_s = self._tally.per_second()
         with self._lock:
-            survey, tasks = self._survey, len(self._voices)
+            survey, tasks = self._survey, self._relay.tasks
             state, reason = self._query_state, self._query_reason or self._trouble
         if not reason and self._tally.trouble:
             reason = self._tally.trouble[0]
@@ -348,6 +338,10 @@ class Coordinator:
             epoch=self._epoch,
             parked=survey.parked + self._tally.parked(),
         )
+
+
+def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(lane["topic"], lane["partition"])
 
 
 def _recreated(position: Any, route: Route) -> bool:

@@ -1,4 +1,4 @@
-"""The driver's end of the small connections: planners ask for epochs and plans, tasks report and are told to finish.
+"""The driver's end of the small connections: planners ask for epochs and plans, tasks report and are told what to do.
 
 One listener for all flows of a process, a thread a connection (a task or a planner each: dozens, not thousands). The
 key is proved by both sides before a word is read; a stranger who connects and says nothing holds one thread for a
@@ -18,16 +18,16 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from heliograph.flow.relay import TaskKey, Voice
 from heliograph.mirror.assignment import Assignment, Coordinates
 
 log = structlog.get_logger()
-
-TaskKey = tuple[int, int, int]  # epoch, task, attempt
 
 
 class Station(Protocol):
     """What the hub needs of a coordinator."""
 
+    def last_epoch(self) -> int: ...
     def next_epoch(self, after: int) -> int: ...
     def plan(self, epoch: int) -> list[Assignment]: ...
     def joined(self, task: TaskKey, voice: Voice) -> None: ...
@@ -36,8 +36,8 @@ class Station(Protocol):
     def left(self, task: TaskKey) -> None: ...
 
 
-class Voice:
-    """The coordinator's way to say something to a task."""
+class Wire:
+    """The coordinator's voice, over a task's connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -91,14 +91,16 @@ class Hub:
             self._follow(connection, station, (message["epoch"], message["task"], message["attempt"]))
             return
         while True:
-            if message["say"] == "next":
+            if message["say"] == "last":
+                connection.send(station.last_epoch())
+            elif message["say"] == "next":
                 connection.send(station.next_epoch(message["epoch"]))
             else:
                 connection.send(station.plan(message["epoch"]))
             message = msgspec.json.decode(connection.recv_bytes())
 
     def _follow(self, connection: Connection, station: Station, task: TaskKey) -> None:
-        station.joined(task, Voice(connection))
+        station.joined(task, Wire(connection))
         try:
             while True:
                 message = msgspec.json.decode(connection.recv_bytes())

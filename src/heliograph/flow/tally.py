@@ -18,6 +18,7 @@ from heliograph.types import TopicPartition
 
 COUNTERS = ("records", "bytes", "batches", "skipped", "retries", "resyncs", "repeated", "lost")
 RATE_WINDOW_S = 5.0  # rates are of this long: short enough to see a stall, long enough to be readable
+REMEMBERED = 3  # tasks whose counts of a partition are kept: one that hands it over may have the last word
 SMOOTHING = 0.3  # weight of the newest second in a partition's rate, which planning uses
 
 
@@ -57,9 +58,11 @@ class Tally:
         seen = self._seen.setdefault(TopicPartition(lane["topic"], lane["partition"]), Seen(at=now))
         before = seen.counts.get(task, {})
         if any(lane[name] < before.get(name, 0) for name in COUNTERS):
-            before = {}  # the query was started again, and with it the count of epochs
+            before = {}
         moved = lane["bytes"] - before.get("bytes", 0)
-        seen.counts = {task: {name: lane[name] for name in COUNTERS}}  # an older attempt speaks no more
+        seen.counts[task] = {name: lane[name] for name in COUNTERS}
+        while len(seen.counts) > REMEMBERED:
+            del seen.counts[min(seen.counts)]
         for name in COUNTERS:
             self._totals[name] += lane[name] - before.get(name, 0)
         elapsed = now - seen.at

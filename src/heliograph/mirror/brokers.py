@@ -105,7 +105,8 @@ class Brokers:
         if self.metadata is None:
             return False
         nodes = {self.leader(tp) for tp in tps}
-        return None not in nodes and all([self.connection(node) is not None for node in nodes if node is not None])
+        missing = [node for node in nodes if node is None or self.connection(node) is None]
+        return not missing
 
     def drop(self, node: int, error: HeliographError) -> None:
         connection = self._connections.pop(node, None)

@@ -105,7 +105,7 @@ class Source:
             self.reopen(lane)
 
     def stop(self) -> None:
-        """No more fetching; what is outstanding is not waited for."""
+        """No more fetching; what is outstanding is not waited for, and not taken when it comes."""
         self.stopped = True
 
     def close(self) -> None:
@@ -143,6 +143,8 @@ class Source:
     def received(self, node: int, tag: object, response: object) -> None:
         puller = self._pullers[node]
         puller.outstanding = False
+        if self.stopped:
+            return
         try:
             parts = puller.session.take(response)
         except WireError as error:

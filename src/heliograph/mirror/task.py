@@ -13,6 +13,7 @@ from __future__ import annotations
 import selectors
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -47,9 +48,10 @@ Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, r
 
 LINGER_S = 10.0  # how long a task goes on behind its epoch, if nobody takes over
 TAKE_OVER_S = LINGER_S + FINISH_S + 1.0
+TAKE_OVER_EVERY_S = 0.005  # how often the word is looked for: this is a pause, while it lasts
 
-# What tasks copied after their epoch, by flow, for the ledger of the next task that runs in this process.
-LEFT_OVER: dict[str, list[Row]] = {}
+# What tasks copied behind their epoch, for the ledger of the next task that runs in this process.
+LEFT_OVER: deque[Row] = deque()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Task:
         self._selector = selectors.DefaultSelector()
         self._finishing = False
         self._handed_over = False
+        self._lingering = False
+        self._seconds, self._deadline = assignment.seconds, 0.0
         self._link = Link(assignment.coordinator, self._hello())
         self._lanes = [Lane.of(spec) for spec in self._specs()]
         self._target = Target(
@@ -115,54 +119,48 @@ class Task:
 
     def run(self) -> Iterator[Row]:
         """Pump until the epoch ends. Yields the ledger: what went where."""
-        began = time.monotonic()
-        deadline = began + self.assignment.seconds
-        report_at = positions_at = began
-        ledger_at = began + LEDGER_EVERY_S
         lingers = False
         try:
             if self.assignment.relay:
                 self._take_over()
             self._ask(self._lanes)
-            while not self._finishing and (now := time.monotonic()) < deadline:
-                self._turn(now, until=min(deadline, report_at, positions_at))
-                if now >= positions_at:
-                    self._write_positions()
-                    positions_at = now + POSITIONS_EVERY_S
-                if now >= report_at:
-                    self._report()
-                    self._retry_parked(now)
-                    report_at = now + REPORT_EVERY_S
-                if now >= ledger_at:
-                    yield from self._ledger()
-                    ledger_at = now + LEDGER_EVERY_S
+            self._deadline = time.monotonic() + self._seconds
+            yield from self._pump()
             if self._finishing:
                 self._finish()
-                yield from self._ledger()
-            else:
-                yield from self._ledger()
+            yield from self._ledger()
+            if not self._finishing:
                 lingers = True
                 threading.Thread(target=self._linger, name="linger", daemon=True).start()
         finally:
             if not lingers:
                 self._close()
 
-    def _linger(self) -> None:
-        """The epoch is over for Spark, and this task goes on copying beside it until the next one is ready to take over:
-        then nobody waits while Spark turns the page. Dying here is like dying anywhere."""
+    def _pump(self) -> Iterator[Row]:
         report_at = positions_at = time.monotonic()
-        deadline = time.monotonic() + LINGER_S
+        ledger_at = report_at + LEDGER_EVERY_S
+        while not self._finishing and (now := time.monotonic()) < self._deadline:
+            self._turn(now, until=min(self._deadline, report_at, positions_at))
+            if now >= positions_at:
+                self._write_positions()
+                positions_at = now + POSITIONS_EVERY_S
+            if now >= report_at:
+                self._report()
+                self._retry_parked(now)
+                report_at = now + REPORT_EVERY_S
+            if now >= ledger_at:
+                yield from self._ledger()
+                ledger_at = now + LEDGER_EVERY_S
+
+    def _linger(self) -> None:
+        """The epoch is over for Spark, and this task goes on beside it until the next one is ready to take over: nobody
+        waits while Spark turns the page. Dying here is like dying anywhere."""
+        self._lingering = True
+        self._deadline = time.monotonic() + LINGER_S
         try:
-            while not self._finishing and (now := time.monotonic()) < deadline:
-                self._turn(now, until=min(deadline, report_at, positions_at))
-                if now >= positions_at:
-                    self._write_positions()
-                    positions_at = now + POSITIONS_EVERY_S
-                if now >= report_at:
-                    self._report()
-                    report_at = now + REPORT_EVERY_S
+            LEFT_OVER.extend(self._pump())
             self._finish()
-            LEFT_OVER.setdefault(self.assignment.flow, []).extend(self._ledger())
+            LEFT_OVER.extend(self._ledger())
         except (HeliographError, OSError) as error:
             log.warning("ended before it had handed over", flow=self.assignment.flow, why=str(error))
         finally:
@@ -172,14 +170,18 @@ class Task:
         """Reach every broker, say so, and wait until the epoch before has handed over: where its lanes stood comes with
         the word. Without it (a predecessor that died) rule D finds out."""
         deadline = time.monotonic() + TAKE_OVER_S
+        source, target = self._source.brokers, self._target.brokers
+        remotes = [lane.spec.remote for lane in self._lanes]
+        opened: list[bool] = []
+        # Rule D's question of later is asked now too, for nothing but its connections.
+        target.errands.submit(lambda: target.client.describe_producers(remotes), lambda _, __: opened.append(True))
         said = False
-        while not self._finishing and not self._handed_over and (now := time.monotonic()) < deadline:
-            self._turn(now, until=min(deadline, now + 0.01))
-            ready = self._source.brokers.reach([lane.spec.tp for lane in self._lanes])
-            ready = self._target.brokers.reach([lane.spec.remote for lane in self._lanes]) and ready
-            if ready and not said:
-                said = self._link.tell({"say": "ready"})
+        while not (self._finishing or self._handed_over) and (now := time.monotonic()) < deadline:
+            self._turn(now, until=now + TAKE_OVER_EVERY_S)
             self._listen()
+            reached = [source.reach(lane.spec.tp for lane in self._lanes), target.reach(remotes)]
+            if opened and all(reached) and not said:
+                said = self._link.tell({"say": "ready"})
 
     def _turn(self, now: float, until: float) -> None:
         again = self._target.push(now)
@@ -197,6 +199,8 @@ class Task:
         for message in self._link.heard():
             if message.get("say") == "finish":
                 self._finishing = True
+            elif message.get("say") == "turn" and not self._lingering:
+                self._seconds = self._deadline = 0.0
             elif message.get("say") == "go":
                 self._handed_over = True
                 self._stand_at(message["lanes"])
@@ -228,9 +232,9 @@ class Task:
         self._report(final=True)
 
     def _close(self) -> None:
+        self._link.close()  # first: somebody may wait for it to take over
         self._source.close()
         self._target.close()
-        self._link.close()
         self._selector.close()
 
     # ---------------------------------------------------------------- rule D
@@ -430,7 +434,8 @@ class Task:
 
     def _ledger(self) -> Iterator[Row]:
         """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
-        yield from LEFT_OVER.pop(self.assignment.flow, ())
+        while LEFT_OVER and not self._lingering:
+            yield LEFT_OVER.popleft()
         for lane in self._lanes:
             keep = [] if self._finishing else lane.runs[-1:]
             closed = lane.runs if self._finishing else lane.runs[:-1]

@@ -38,9 +38,12 @@ class FlowReader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._options = dict(options)
         self._connection: Connection | None = None
+        self._first: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        return {"epoch": 0}
+        if self._first is None:  # Spark asks more than once
+            self._first = self._ask("last", 0)
+        return {"epoch": self._first}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         return {"epoch": self._ask("next", start["epoch"])}
