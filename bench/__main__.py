@@ -110,7 +110,7 @@ def _warm(both: Rig, scenario: Scenario, loaded: Loaded, folder: Path, show: Pro
 def _turn(both: Rig, job: Job, loaded: Loaded | None, run: int, show: Progress) -> Row:
     try:
         if loaded is None:
-            both.source.watch.create(job.topic, job.scenario.partitions)
+            both.source.watch.create(job.topic, job.scenario.partitions, job.scenario.topic_config)
             return turns.stream(both, job, run, show.say)
         if job.peer == LIMIT:
             return turns.bare_loops(both, job, loaded, run, show.say)

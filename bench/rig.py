@@ -22,10 +22,6 @@ from heliograph.types import Cluster
 BROKER_CONFIG = {
     "auto.create.topics.enable": "false",  # only the copier under test makes its topic
     "log.segment.delete.delay.ms": "500",  # what a peer wrote is off the disk before the next one's turn
-    # A partition's first index entry touches a page of a sparse file that the broker holds mapped. On a virtual disk
-    # that page can take 46 ms while its request waits: at Kafka's default of 4096 bytes, `many`'s thousand partitions
-    # all came to it half a minute in, and the source took 20 records a second, whoever copied.
-    "log.index.interval.bytes": str(1 << 20),
 }
 
 
