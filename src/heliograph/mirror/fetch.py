@@ -1,8 +1,9 @@
 """The reading side of a task: one incremental fetch session per source broker, chunks into lanes.
 
-One fetch is outstanding per broker, and the next is sent before the answer to the last is worked on, so the broker
-reads while we patch and append. A lane that holds enough is taken out of the session until it has drained, which is
-what bounds the memory of a task (invariant: queued bytes <= lanes with room × FETCH_PARTITION_BYTES + one response).
+One fetch is outstanding per broker. Under a backlog the next is sent before the answer to the last is worked on, so the
+broker reads while we patch and append; a few live records are passed on first. A lane that holds enough is taken out of
+the session until it has drained, which is what bounds the memory of a task (invariant: queued bytes <= lanes with room
+× FETCH_PARTITION_BYTES + one response).
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ MERGE_BELOW_BYTES = 256 << 10
 
 LONG_POLL_MS = 500
 
+# An answer so small is a live partition's: what it brought goes out first, the next fetch behind it. With more, the
+# broker had better read on while we patch.
+PROMPT_BYTES = 64 << 10
+
 
 @dataclass(slots=True)
 class Puller:
@@ -59,10 +64,11 @@ class Source:
         *,
         isolation: Isolation,
         arrived: Callable[[Lane], None],
+        pass_on: Callable[[], object],
     ) -> None:
         self._lanes = {lane.spec.tp: lane for lane in lanes}
         self._isolation = isolation
-        self._arrived = arrived
+        self._arrived, self._pass_on = arrived, pass_on
         self._pullers: dict[int, Puller] = {}
         self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> node
         self._homeless: set[TopicPartition] = set(self._lanes)  # lanes without a session that should have one
@@ -165,9 +171,14 @@ class Source:
                 fresh.append((lane, part))
         for lane, part in fresh:  # headers only: cheap
             self._take(puller, lane, part)
-        self._pull(puller)
+        prompt = sum(len(part.records) for _, part in fresh) <= PROMPT_BYTES
+        if not prompt:
+            self._pull(puller)
         for lane, _ in fresh:
             self._arrived(lane)
+        if prompt:
+            self._pass_on()
+            self._pull(puller)
 
     # ---------------------------------------------------------------- inside
 

@@ -95,6 +95,7 @@ class Task:
             self._selector,
             isolation=assignment.isolation,
             arrived=self._target.wake,
+            pass_on=lambda: self._target.push(time.monotonic()),
         )
         self._parked_until: dict[Lane, float] = {}
         self._reported: dict[Lane, tuple[Any, ...]] = {}
