@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from heliograph.embedded import Kafka, Links
 from heliograph.embedded.ports import is_free
 from heliograph.errors import EmbeddedError
-from tests.kit import Record, contents, create_topic, produce, read_all, wait_until
+from tests.kit import SOON_BACK, Record, contents, create_topic, produce, read_all, wait_until
 
 RECORDS = [Record(b"k%d" % number, b"v%d" % number, (("n", b"%d" % number),)) for number in range(100)]
 
@@ -72,7 +72,7 @@ def test_brokers_end_with_the_process_that_started_them(end: signal.Signals) -> 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_restarted_broker_keeps_its_data_and_its_port(how: str, topic_name: str) -> None:
-    with Kafka("restarted") as kafka:
+    with Kafka("restarted", config=SOON_BACK) as kafka:
         create_topic(kafka.confluent(), topic_name)
         produce(kafka.confluent(), topic_name, RECORDS)
         broker, port, pid = kafka.brokers[0], kafka.brokers[0].port, kafka.brokers[0].pid
@@ -95,7 +95,7 @@ def test_a_paused_broker_keeps_connections_and_answers_nothing() -> None:
 
 
 def test_leaders_move_when_one_of_three_brokers_dies(topic_name: str) -> None:
-    with Kafka("trio", brokers=3) as kafka:
+    with Kafka("trio", brokers=3, config=SOON_BACK) as kafka:
         create_topic(kafka.confluent(), topic_name, 3, replication_factor=3)
         admin = AdminClient(kafka.confluent())
         victim = kafka.brokers[0]

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Cuts, Kafka, Links, running
 from tests.broker.processes import Feed, Run, assert_copied, wait_until_gone, write_properties
-from tests.kit import create_topic, wait_until
+from tests.kit import SOON_BACK, create_topic, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -63,7 +63,7 @@ def stage() -> Iterator[Stage]:
     with ExitStack() as stack:
         links = [stack.enter_context(Links()) for _ in range(2)]
         clusters = [
-            Kafka(name, security=("PLAINTEXT", DIRECT), advertised=behind(before))
+            Kafka(name, security=("PLAINTEXT", DIRECT), advertised=behind(before), config=SOON_BACK)
             for name, before in zip(("west", "east"), links, strict=True)
         ]
         stack.enter_context(running(*clusters))
@@ -182,7 +182,7 @@ def test_two_processes_on_one_flow(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_leaders_moved_in_clusters_of_three(tmp_path: Path) -> None:
-    safe = {"min.insync.replicas": "2"}
+    safe = {**SOON_BACK, "min.insync.replicas": "2"}
     with running(Kafka("west", brokers=3, config=safe), Kafka("east", brokers=3, config=safe)) as (source, target):
         topic = create_topic(source.confluent(), "led", PARTITIONS, replication_factor=3)
         properties = write_properties(
