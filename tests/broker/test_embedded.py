@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from heliograph.embedded import Kafka, Links
+from heliograph.embedded import Kafka, Links, archive
+from heliograph.embedded.jars import fetch_jars
 from heliograph.embedded.ports import is_free
 from heliograph.errors import EmbeddedError
 from tests.kit import SOON_BACK, Record, contents, create_topic, produce, read_all, wait_until
@@ -35,6 +36,22 @@ def test_the_shared_clusters_hold_what_is_produced(primary: Kafka, backup: Kafka
     create_topic(primary.confluent(), topic_name, 2, config={"retention.ms": "-1"})
     produce(primary.confluent(), topic_name, records)
     assert contents(read_all(primary.confluent(), topic_name)) == {0: [records[0].content], 1: [records[1].content]}
+
+
+def test_a_class_archive_is_used_if_it_fits(primary: Kafka, tmp_path: Path) -> None:
+    """It belongs to these very files: Java refuses one whose jars were touched since, and so do we."""
+    jars = fetch_jars()
+    known = archive.path(jars)
+    said = [word for word in psutil.Process(primary.brokers[0].pid).cmdline() if "SharedArchiveFile" in word]
+    assert said == ([f"-XX:SharedArchiveFile={known}"] if known.exists() else [])
+    mine = tmp_path / jars[0].name
+    mine.write_bytes(jars[0].read_bytes())
+    before = archive.path([mine])
+    assert archive.options([mine]) == ()
+    before.touch()
+    assert archive.options([mine]) == (f"-XX:SharedArchiveFile={before}",)
+    os.utime(mine, (1, 1))
+    assert archive.options([mine]) == ()
 
 
 def test_a_stopped_cluster_leaves_no_process_no_folder_and_no_port() -> None:

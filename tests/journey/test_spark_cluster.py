@@ -128,7 +128,7 @@ def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
     with Run(properties, tmp_path / "run", "--master", spark.url, *executors) as run:
         run.wait_for("records", 1)
         feed.per_second = 5_000
-        run.wait_copied(20_000)
+        run.wait_copied(10_000)
         first, second = spark.workers
         wait_until(lambda: writers(first, backup) and writers(second, backup), what="tasks on both workers")
         assert run.workers() == [], "tasks ran below the driver"
@@ -138,14 +138,14 @@ def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
         for victim in victims:
             kill(victim)
         wait_until(lambda: not first.running, what="the worker's end")
-        run.wait_copied(20_000)  # the other one goes on with its partitions
+        run.wait_copied(10_000)  # the other one goes on with its partitions
         [third] = spark.join()
         wait_until(
             lambda: writers(second, backup) and writers(third, backup),
             what=f"tasks on the new worker:\n{run.words()}",
             timeout_seconds=120,
         )
-        run.wait_copied(20_000)
+        run.wait_copied(10_000)
 
         remote = f"{primary.name}.{topic_name}"
         assert_copied(primary.confluent(), backup.confluent(), topic_name, remote, expected=feed.stop())
