@@ -46,6 +46,7 @@ def a_file(folder: Path, *flows: tuple[Cluster, Cluster], topics: str = ".*", **
         "replication.factor": "1",
         "offset.storage.replication.factor": "1",
         "refresh.topics.interval.seconds": "1",
+        "heartbeats.replication.enabled": "false",  # others leave heartbeats behind
     }
     for cluster in clusters.values():
         properties |= {f"{cluster.alias}.{key}": value for key, value in cluster.properties.items()}
@@ -251,8 +252,7 @@ def test_a_target_with_fewer_partitions_gets_them_and_sigterm_ends_the_copy_with
     create_topic(primary.confluent(), topic_name, 4)
     create_topic(backup.confluent(), f"primary.{topic_name}", 2)
     produce(primary.confluent(), topic_name, [Record(b"k%d" % n, b"v%d" % n, partition=n % 4) for n in range(1000)])
-    only = {"heartbeats.replication.enabled": "false"}  # others leave heartbeats behind
-    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), topics=topic_name, **only)
+    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), topics=topic_name)
     with Run(file, tmp_path / "run") as run:
         flow = "primary->backup"
         run.wait(lambda: run.status(flow).get("records") == 1000, what="all partitions copied")

@@ -13,7 +13,6 @@ from heliograph.cli import permissions
 from heliograph.cli.doctor import Finding
 from heliograph.cli.patient import (
     ASKED_AT_ONCE,
-    CREATE,
     DESCRIBE,
     NOT_AUTHORISED,
     READ,
@@ -22,7 +21,7 @@ from heliograph.cli.patient import (
     Patient,
     Seen,
 )
-from heliograph.cli.permissions import Lack, allowing, listed
+from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
 from heliograph.policy import positions_topic, remote_topic, should_replicate
@@ -147,7 +146,8 @@ def _source(flow: Flow, source: Patient) -> Iterator[Finding]:
 
 
 def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
-    """Whether what is missing could be created, and what is there written; the positions topic included."""
+    """Whether what is missing could be created, and all of it written and read back (where does it end? whose are its
+    last records?); the positions topic included."""
     name = f"flow {flow.name}: target topics"
     positions = flow.positions_topic or positions_topic(flow.source.alias)
     needed = {remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
@@ -158,21 +158,19 @@ def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
         compact = {"cleanup.policy": "compact"}
         new.append(NewTopic(positions, flow.offset_storage_partitions, flow.offset_storage_replication_factor, compact))
     uncreatable = target.uncreatable(new)
+    lacks = permissions.with_create(target.refused([*needed, positions], READ, WRITE), uncreatable)
     problems = _reasons(uncreatable)
-    there = [topic for topic in (*needed, positions) if topic in target.topics]
-    refused = [topic for topic in there if not target.topics[topic].allows(WRITE)]
-    if positions in target.topics and not target.topics[positions].allows(READ):
-        refused.append(positions)
-    if refused:
-        problems.append(f"no permission to write {listed(refused)}")
-    if problems:
-        lacks = [Lack("topic", topic, frozenset({CREATE, READ, WRITE})) for topic in {*refused, *uncreatable}]
-        fix = (
-            f"Allow our user CREATE, WRITE and READ in {flow.target.alias}: {allowing(target, lacks)}; "
-            f"replication.factor must fit its brokers"
-        )
-        return Finding(name, False, "; ".join(problems), fix)
-    return Finding(name, True, f"{len(there)} there may be written, {len(new)} missing may be created")
+    if lacks:
+        problems.append(missing(lacks))
+    if not problems:
+        there = len(needed) + 1 - len(new)
+        return Finding(name, True, f"{there} there may be written, {len(new)} missing may be created")
+    fixes = []
+    if lacks:
+        fixes.append(f"Allow our user CREATE, WRITE and READ in {flow.target.alias}: {allowing(target, lacks)}")
+    if any(problem.name == "INVALID_REPLICATION_FACTOR" for problem in uncreatable.values()):
+        fixes.append(f"replication.factor and offset.storage.replication.factor must fit {flow.target.alias}'s brokers")
+    return Finding(name, False, "; ".join(problems), "; ".join(fixes))
 
 
 def _reasons(uncreatable: Mapping[str, BrokerError]) -> list[str]:

@@ -31,6 +31,7 @@ from heliograph.wire.topics import NewTopic
 
 NAMED = 5  # things named in a line before "and n more"
 GROUPS_ASKED = 100  # one question each; who may read so many may read the others
+NOT_ALLOWED = (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
 COMPACT = {"cleanup.policy": "compact"}
 
 
@@ -45,6 +46,18 @@ class Lack:
 
 def topic_lacks(refused: Mapping[str, frozenset[int]]) -> list[Lack]:
     return [Lack("topic", topic, operations) for topic, operations in refused.items()]
+
+
+def with_create(refused: Mapping[str, frozenset[int]], uncreatable: Mapping[str, BrokerError]) -> list[Lack]:
+    """Of topics that may not be used, nor be made."""
+    unmade = {topic for topic, problem in uncreatable.items() if problem.code in NOT_ALLOWED}
+    nothing: frozenset[int] = frozenset()
+    return topic_lacks(
+        {
+            topic: refused.get(topic, nothing) | ({CREATE} if topic in unmade else nothing)
+            for topic in sorted({*refused, *unmade})
+        }
+    )
 
 
 def listed(names: Iterable[str]) -> str:
@@ -217,19 +230,14 @@ def internal(
     factors = {topic.name: key for topic, key in topics}
     new = [topic for topic, _ in topics if topic.name not in place.topics]
     uncreatable = place.uncreatable(new)
-    lacks = dict(place.refused(factors, *operations))
-    other: dict[str, BrokerError] = {}
-    for topic, problem in uncreatable.items():
-        if problem.code in (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED):
-            lacks[topic] = lacks.get(topic, frozenset()) | {CREATE}
-        else:
-            other[topic] = problem
+    lacks = with_create(place.refused(factors, *operations), uncreatable)
+    other = {topic: problem for topic, problem in uncreatable.items() if problem.code not in NOT_ALLOWED}
     if other:
         topic, problem = next(iter(other.items()))
         fix = f"Set {factors[topic]} to what {place.cluster.alias} has brokers for, or {otherwise}"
         return Finding(name, False, f"{listed(other)} could not be created: {problem.name}", fix)
     well = f"{listed(factors)} in {place.cluster.alias} may be {'made and ' if new else ''}used"
-    return verdict(name, place, topic_lacks(lacks), well, otherwise=otherwise)
+    return verdict(name, place, lacks, well, otherwise=otherwise)
 
 
 def _acls(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
