@@ -17,7 +17,7 @@ NOT_LED_YET = (
 
 # For brokers that a test kills: the controller takes one back only when its old session has ended. (Not the default: a
 # machine at its limit would lose brokers that live.)
-SOON_BACK = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "2000"}
+SOON_BACK = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "3000"}
 
 
 class Record(NamedTuple):

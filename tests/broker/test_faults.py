@@ -234,9 +234,9 @@ class Leaders:
         wait_until(
             lambda: all(len(one.isrs) == 3 for one in self._partitions()), what="all in sync", timeout_seconds=60
         )
-        self._admin.elect_leaders(ElectionType.PREFERRED, None).result(30)
-        wait_until(
-            lambda: {one.id: one.leader for one in self._partitions()} == self._preferred,
-            what="preferred leaders",
-            timeout_seconds=60,
-        )
+
+        def back() -> bool:
+            self._admin.elect_leaders(ElectionType.PREFERRED, None).result(30)  # does nothing where they are back
+            return {one.id: one.leader for one in self._partitions()} == self._preferred
+
+        wait_until(back, what="preferred leaders", timeout_seconds=60)
