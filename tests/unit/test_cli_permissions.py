@@ -38,9 +38,9 @@ def test_topics_that_lack_the_same_share_a_line() -> None:
 def test_a_line_fits_a_shell_and_a_terminal() -> None:
     assert "--group '*'" in allowing(patient(), [lack("group", "*", DESCRIBE)])
     assert allowing(patient(), [lack("cluster", "", ALTER)]).endswith("--operation Alter --cluster")
-    many = [lack("topic", f"t{n}", READ) for n in range(8)]
-    assert allowing(patient(), many).endswith("--topic t4 (and 3 more)")
-    assert missing(many).endswith("t4 and 3 more")
+    many = [lack("topic", f"t{n:02}", READ) for n in range(53)]
+    assert allowing(patient(), many).endswith("--topic t49 (and 3 more)")
+    assert missing(many).endswith("t04 and 48 more")
 
 
 @pytest.mark.parametrize(

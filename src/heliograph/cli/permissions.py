@@ -29,7 +29,8 @@ from heliograph.types import Flow
 from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED, TOPIC_AUTHORIZATION_FAILED
 from heliograph.wire.topics import NewTopic
 
-NAMED = 5  # things named in a line before "and n more"
+NAMED = 5  # things named in a sentence before "and n more"
+ALLOWED = 50  # in a line to be copied
 GROUPS_ASKED = 100  # one question each; who may read so many may read the others
 NOT_ALLOWED = (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
 COMPACT = {"cleanup.policy": "compact"}
@@ -37,7 +38,7 @@ COMPACT = {"cleanup.policy": "compact"}
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Something our user may not do. `kind` is as kafka-acls has it: topic, group or cluster."""
+    """Something our user may not do. `kind` is as kafka-acls has it: topic, group or cluster, which has no name."""
 
     kind: str
     name: str
@@ -81,10 +82,8 @@ def allowing(patient: Patient, lacks: Iterable[Lack]) -> str:
         parts = ["kafka-acls", "--bootstrap-server", patient.cluster.bootstrap, "--command-config", "admin.properties"]
         parts += ["--add", "--allow-principal", patient.principal]
         parts += [part for word in words for part in ("--operation", word)]
-        parts += (
-            [part for name in names[:NAMED] for part in (f"--{kind}", name)] if kind != "cluster" else ["--cluster"]
-        )
-        more = f" (and {len(names) - NAMED} more)" if len(names) > NAMED else ""
+        parts += [part for name in names[:ALLOWED] for part in ((f"--{kind}", name) if name else (f"--{kind}",))]
+        more = f" (and {len(names) - ALLOWED} more)" if len(names) > ALLOWED else ""
         lines.append(shlex.join(parts) + more)
     return " && ".join(lines)
 
