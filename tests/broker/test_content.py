@@ -81,7 +81,7 @@ def varied(count: int, *, partitions: int = 1, size: int = 120) -> list[Record]:
 @pytest.fixture(scope="module")
 def packed(source: Kafka) -> list[str]:
     """A topic per codec and maker: Java's snappy is in xerial's framing, its lz4 and zstd are other streams."""
-    settings = {"linger.ms": 500, "batch.num.messages": 1000}
+    settings = {"linger.ms": 500, "batch.num.messages": 1000, "enable.idempotence": True}
     for codec in CODECS:
         create_topic(source.confluent(), f"packed-c-{codec}", 3)
         records = varied(3000, partitions=3)
