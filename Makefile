@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WARM := $(VENV)/.warm
+WARM := $(VENV)/.warmed
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -27,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 $(WARM): $(STAMP)
-	@$(BIN)/heliograph warm || echo "not warmed: Spark starts take longer, nothing else"
+	@$(BIN)/heliograph warm --kafka || echo "not warmed: Spark and Kafka start slower, nothing else"
 	@touch $@
 
 demo: $(STAMP) ## two embedded clusters mirroring each other (make demo ARGS='--seconds 20')

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from bench.scenarios import MM2, TUNED, Scenario
-from heliograph.embedded.mirrormaker import MirrorMaker
+from heliograph.embedded.mirrormaker import SINGLE_COPIES, MirrorMaker
 from heliograph.embedded.process import Process
 
 TARGET_ALIAS = "target"
@@ -50,14 +50,7 @@ def properties(job: Job) -> dict[str, str]:
         f"{TARGET_ALIAS}.bootstrap.servers": job.target,
         f"{flow}.enabled": "true",
         f"{flow}.topics": job.topic,
-        # One broker a side: nothing can be replicated within a cluster.
-        "replication.factor": "1",
-        "checkpoints.topic.replication.factor": "1",
-        "heartbeats.topic.replication.factor": "1",
-        "offset-syncs.topic.replication.factor": "1",
-        "offset.storage.replication.factor": "1",
-        "status.storage.replication.factor": "1",
-        "config.storage.replication.factor": "1",
+        **SINGLE_COPIES,
     }
     return {**base, **(tuning(job) if job.peer == TUNED else {})}
 

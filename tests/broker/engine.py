@@ -1,28 +1,20 @@
-"""Flows for broker tests, run in two ways: in this process without Spark, and by the real command.
+"""Flows for broker tests in this process, without Spark. (By the real command: `Run` of `processes`.)
 
 `Engine` is a hub, a coordinator and its tasks in threads: epochs as Spark would run them, up in a moment, and it can be
-made to crash at a chosen record. `Command` is `heliograph run FILE` as a process, its words read as they come. Both
-only start and stop; what a copy must look like is said by `assert_same` and by the tests.
+made to crash at a chosen record. It only starts and stops; what a copy must look like is said by `assert_same` and by
+the tests.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Kafka
-from heliograph.embedded.broker import write_properties
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
 from heliograph.flow.status import FlowStatus
@@ -217,81 +209,3 @@ def topics_of(client: Mapping[str, str]) -> set[str]:
     """All but those that the broker makes for itself."""
     names = AdminClient({**client, "log_level": 0}).list_topics(timeout=10).topics
     return {name for name in names if not name.startswith("__")}
-
-
-class Command:
-    """`heliograph run FILE` as a process. Ended with the `with` block, its Spark with it."""
-
-    def __init__(self, file: Path, *arguments: str, epoch_seconds: float = 60) -> None:
-        program = Path(sys.executable).with_name("heliograph")
-        self._words = [str(program), "run", str(file), "--report-seconds", "0.2", "--epoch-seconds", str(epoch_seconds)]
-        self._words += arguments
-        self.lines: list[dict[str, Any]] = []  # of stdout
-        self.talk: list[str] = []  # of stderr
-        self.seconds = 0.0  # from start to end
-        self._readers: list[threading.Thread] = []
-
-    def __enter__(self) -> Self:
-        self._began = time.monotonic()
-        self.process = subprocess.Popen(
-            self._words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "NO_COLOR": "1"},
-            start_new_session=True,
-        )
-        for stream, take in ((self.process.stdout, self._said), (self.process.stderr, self._talked)):
-            reader = threading.Thread(target=self._read, args=(stream, take), daemon=True)
-            reader.start()
-            self._readers.append(reader)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.wait()
-
-    def _read(self, stream: Iterable[str], take: Callable[[str], None]) -> None:
-        for line in stream:
-            take(line)
-
-    def _said(self, line: str) -> None:
-        self.lines.append(json.loads(line))
-
-    def _talked(self, line: str) -> None:
-        self.talk.append(line)
-
-    def flow(self, name: str) -> dict[str, Any]:
-        """The flow's last status; empty before the first."""
-        if self.process.poll() is not None:
-            raise AssertionError(f"ended with {self.process.returncode}: {''.join(self.talk)}")
-        flows = self.lines[-1]["flows"] if self.lines else []
-        return next((flow for flow in flows if flow["name"] == name), {})
-
-    def wait_for(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = 120) -> None:
-        try:
-            wait_until(condition, what=what, timeout_seconds=timeout_seconds)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}; {self.lines[-1:]} {''.join(self.talk)}") from None
-
-    def stop(self, number: int = signal.SIGTERM, timeout_seconds: float = 30) -> tuple[int, float]:
-        """The exit code after this signal, and the seconds it took."""
-        began = time.monotonic()
-        self.process.send_signal(number)
-        return self.wait(timeout_seconds), time.monotonic() - began
-
-    def wait(self, timeout_seconds: float = 120) -> int:
-        code = self.process.wait(timeout_seconds)
-        self.seconds = self.seconds or time.monotonic() - self._began
-        for reader in self._readers:
-            reader.join(5)
-        return code
-
-
-def write_file(path: Path, properties: Mapping[str, str]) -> Path:
-    write_properties(path, properties)
-    return path

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,9 @@ from confluent_kafka.admin import (
 
 from heliograph.embedded import Kafka
 from heliograph.types import Cluster
-from tests.broker.engine import Command, assert_same, topics_of, write_file
-from tests.kit import Record, create_topic, end_offsets, produce, wait_until
+from tests.broker.engine import assert_same, topics_of
+from tests.broker.processes import Run, write_file
+from tests.kit import Record, create_topic, end_offsets, produce
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,7 @@ def a_file(folder: Path, *flows: tuple[Cluster, Cluster], topics: str = ".*", **
         "replication.factor": "1",
         "offset.storage.replication.factor": "1",
         "refresh.topics.interval.seconds": "1",
+        "heartbeats.replication.enabled": "false",  # others leave heartbeats behind
     }
     for cluster in clusters.values():
         properties |= {f"{cluster.alias}.{key}": value for key, value in cluster.properties.items()}
@@ -56,16 +58,17 @@ def a_file(folder: Path, *flows: tuple[Cluster, Cluster], topics: str = ".*", **
 def refused(file: Path, *untouched: Kafka, within_s: float = 30) -> str:
     """What a start says that must fail, and write nothing."""
     before = [topics_of(kafka.confluent()) for kafka in untouched]
-    with Command(file) as command:
-        code = command.wait(100)
-    said = "".join(command.talk)
-    print(f"{command.seconds:.1f} s\n{said}")  # pytest -s shows the words: they are part of what is tested
+    folder = file.with_name(f"run-{file.stem}")
+    with Run(file, folder, verbose=False) as run:
+        code = run.wait_ended(100)
+    said = run.said()
+    print(f"{run.seconds:.1f} s\n{said}")  # pytest -s shows the words: they are part of what is tested
     assert code == 2, said
     assert said.count("error [") == 1
     assert said.startswith("error [")
     assert "Traceback" not in said
     assert [topics_of(kafka.confluent()) for kafka in untouched] == before
-    assert command.seconds < within_s
+    assert run.seconds < within_s
     return said
 
 
@@ -161,112 +164,112 @@ def allow(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperation
         future.result(30)
 
 
-def parked(command: Command, flow: str) -> dict[tuple[str, int | None], str]:
+def parked(run: Run, flow: str) -> dict[tuple[str, int | None], str]:
     return {
-        (one["topic"], one["partition"]): f"{one['reason']}. {one['fix']}"
-        for one in command.flow(flow).get("parked", [])
+        (one["topic"], one["partition"]): f"{one['reason']}. {one['fix']}" for one in run.status(flow).get("parked", [])
     }
 
 
-def test_no_permission_on_a_source_topic(guarded: Kafka, backup: Kafka, tmp_path: Path, topic_name: str) -> None:
-    """It may be seen and not be read: parked, the other is copied; allowed later, it is copied too."""
-    good, bad = f"{topic_name}-good", f"{topic_name}-bad"
-    for name in (good, bad):
+INTO, OUT_OF = "primary->guarded", "guarded->backup"
+
+
+def test_no_permission_on_source_and_target_topics(
+    primary: Kafka, guarded: Kafka, backup: Kafka, tmp_path: Path, new_topic: Callable[[], str]
+) -> None:
+    """Two flows of one process, both as alice: what she may not read, write or create is parked and the rest is copied;
+    what she is allowed later is copied then."""
+    read, copied = new_topic(), new_topic()
+    seen = _some_are_hidden(guarded, read)
+    kept = _some_may_not_be_copied(primary, guarded, copied)
+    before = topics_of(guarded.confluent())
+    alice = guarded.cluster(user="alice")
+    topics = {f"{OUT_OF}.topics": f"{read}.*", f"{INTO}.topics": f"{copied}.*"}
+    file = a_file(tmp_path, (primary.cluster(), alice), (alice, backup.cluster()), **topics)
+    with Run(file, tmp_path / "run") as run:
+        run.wait(lambda: (f"{read}-bad", 0) in parked(run, OUT_OF), what="the unreadable parked")
+        reason = parked(run, OUT_OF)[f"{read}-bad", 0]
+        run.wait(lambda: run.status(OUT_OF)["records"] == 100, what="the readable copied")
+        assert list(parked(run, OUT_OF)) == [(f"{read}-bad", 0)]
+        allow(guarded, ResourceType.TOPIC, f"{read}-bad", AclOperation.READ)
+        run.wait(lambda: len(parked(run, INTO)) == 3, what="three parked")
+        run.wait(lambda: run.status(INTO)["records"] == 100, what="the fourth copied")
+        reasons = parked(run, INTO)
+        run.wait(lambda: run.status(OUT_OF)["records"] == 200, what="the topic, allowed")
+        run.wait(lambda: not parked(run, OUT_OF), what="nothing parked")
+        run.stop()
+    assert "TOPIC_AUTHORIZATION_FAILED" in reason
+    assert "READ" in reason
+    for name in seen:
+        assert assert_same(guarded, backup, name, f"guarded.{name}") == {0: 100}
+    assert set(reasons) == {(kept["unwritable"], 0), (kept["unreadable"], 0), (kept["uncreated"], None)}
+    for word, partition, permission in (
+        ("unwritable", 0, "WRITE"),
+        ("unreadable", 0, "READ on"),
+        ("uncreated", None, "CREATE"),
+    ):
+        assert f"primary.{kept[word]}" in reasons[kept[word], partition]
+        assert permission in reasons[kept[word], partition]
+    assert assert_same(primary, guarded, kept["good"], f"primary.{kept['good']}") == {0: 100}
+    assert topics_of(guarded.confluent()) - before == {"mm2-offsets.primary.internal", f"primary.{kept['good']}"}
+    for word in ("unwritable", "unreadable"):
+        assert end_offsets(guarded.confluent(), f"primary.{kept[word]}") == {0: 0}
+
+
+def _some_are_hidden(guarded: Kafka, prefix: str) -> list[str]:
+    """Two topics that alice may see, one that she may read."""
+    names = [f"{prefix}-good", f"{prefix}-bad"]
+    for name in names:
         create_topic(guarded.confluent(), name)
         produce(guarded.confluent(), name, [Record(b"k%d" % n, b"v%d" % n) for n in range(100)])
-    allow(guarded, ResourceType.TOPIC, good, AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
-    allow(guarded, ResourceType.TOPIC, bad, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
-    file = a_file(tmp_path, (guarded.cluster(user="alice"), backup.cluster()), topics=f"{topic_name}.*")
-    with Command(file) as command:
-        command.wait_for(lambda: (bad, 0) in parked(command, "guarded->backup"), what="parked")
-        reason = parked(command, "guarded->backup")[bad, 0]
-        assert "TOPIC_AUTHORIZATION_FAILED" in reason
-        assert "READ" in reason
-        command.wait_for(lambda: command.flow("guarded->backup")["records"] == 100, what="the other topic")
-        assert list(parked(command, "guarded->backup")) == [(bad, 0)]
-        allow(guarded, ResourceType.TOPIC, bad, AclOperation.READ)
-        command.wait_for(lambda: command.flow("guarded->backup")["records"] == 200, what="the topic, allowed")
-        command.wait_for(lambda: not parked(command, "guarded->backup"), what="nothing parked")
-        command.stop()
-    for name in (good, bad):
-        assert assert_same(guarded, backup, name, f"guarded.{name}") == {0: 100}
+    allow(guarded, ResourceType.TOPIC, names[0], AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
+    allow(guarded, ResourceType.TOPIC, names[1], AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    return names
 
 
-def test_no_permission_on_a_target_topic(primary: Kafka, guarded: Kafka, tmp_path: Path, topic_name: str) -> None:
-    words = ("good", "unwritable", "unreadable", "uncreated")
-    good, unwritable, unreadable, uncreated = names = [f"{topic_name}-{word}" for word in words]
-    for name in names:
+def _some_may_not_be_copied(primary: Kafka, guarded: Kafka, prefix: str) -> dict[str, str]:
+    """Four topics; alice may make and use the copy of one of them."""
+    names = {word: f"{prefix}-{word}" for word in ("good", "unwritable", "unreadable", "uncreated")}
+    for name in names.values():
         create_topic(primary.confluent(), name)
         produce(primary.confluent(), name, [Record(b"k%d" % n, b"v%d" % n) for n in range(100)])
-    create_topic(guarded.confluent(), f"primary.{unwritable}")
-    create_topic(guarded.confluent(), f"primary.{unreadable}")
+    create_topic(guarded.confluent(), f"primary.{names['unwritable']}")
+    create_topic(guarded.confluent(), f"primary.{names['unreadable']}")
     everything = (AclOperation.CREATE, AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS)
     allow(guarded, ResourceType.TOPIC, "mm2-offsets.primary.internal", *everything)
-    allow(guarded, ResourceType.TOPIC, f"primary.{good}", *everything)
-    allow(guarded, ResourceType.TOPIC, f"primary.{unwritable}", AclOperation.READ)
-    allow(guarded, ResourceType.TOPIC, f"primary.{unreadable}", AclOperation.WRITE)
-    before = topics_of(guarded.confluent())
-    file = a_file(tmp_path, (primary.cluster(), guarded.cluster(user="alice")), topics=f"{topic_name}.*")
-    with Command(file) as command:
-        flow = "primary->guarded"
-        command.wait_for(lambda: len(parked(command, flow)) == 3, what="three parked")
-        command.wait_for(lambda: command.flow(flow)["records"] == 100, what="the fourth copied")
-        reasons = parked(command, flow)
-        command.stop()
-    assert set(reasons) == {(unwritable, 0), (unreadable, 0), (uncreated, None)}
-    for topic, partition, permission in (
-        (unwritable, 0, "WRITE"),
-        (unreadable, 0, "READ on"),
-        (uncreated, None, "CREATE"),
-    ):
-        assert f"primary.{topic}" in reasons[topic, partition]
-        assert permission in reasons[topic, partition]
-    assert assert_same(primary, guarded, good, f"primary.{good}") == {0: 100}
-    assert topics_of(guarded.confluent()) - before == {"mm2-offsets.primary.internal", f"primary.{good}"}
-    for name in (unwritable, unreadable):
-        assert end_offsets(guarded.confluent(), f"primary.{name}") == {0: 0}
-
-
-def test_a_target_topic_with_fewer_partitions(primary: Kafka, backup: Kafka, tmp_path: Path, topic_name: str) -> None:
-    """It gets those that are missing, and all are copied."""
-    create_topic(primary.confluent(), topic_name, 4)
-    create_topic(backup.confluent(), f"primary.{topic_name}", 2)
-    produce(primary.confluent(), topic_name, [Record(b"k%d" % n, b"v%d" % n, partition=n % 4) for n in range(400)])
-    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), topics=topic_name)
-    with Command(file) as command:
-        flow = "primary->backup"
-        command.wait_for(lambda: command.flow(flow).get("records") == 400, what="all partitions copied")
-        assert not parked(command, flow)
-        command.stop()
-    assert assert_same(primary, backup, topic_name, f"primary.{topic_name}") == dict.fromkeys(range(4), 100)
+    allow(guarded, ResourceType.TOPIC, f"primary.{names['good']}", *everything)
+    allow(guarded, ResourceType.TOPIC, f"primary.{names['unwritable']}", AclOperation.READ)
+    allow(guarded, ResourceType.TOPIC, f"primary.{names['unreadable']}", AclOperation.WRITE)
+    return names
 
 
 # -------------------- ending
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order_within_five_seconds(
-    primary: Kafka, backup: Kafka, tmp_path: Path, topic_name: str, number: int
+def test_a_target_with_fewer_partitions_gets_them_and_sigterm_ends_the_copy_within_five_seconds(
+    primary: Kafka, backup: Kafka, tmp_path: Path, topic_name: str
 ) -> None:
-    create_topic(primary.confluent(), topic_name)
-    produce(primary.confluent(), topic_name, [Record(b"k%d" % n, b"v%d" % n) for n in range(1000)])
-    with Command(a_file(tmp_path, (primary.cluster(), backup.cluster()), topics=topic_name)) as command:
+    """(How Ctrl-C ends it: tests/journey/test_cli_run.py.)"""
+    create_topic(primary.confluent(), topic_name, 4)
+    create_topic(backup.confluent(), f"primary.{topic_name}", 2)
+    produce(primary.confluent(), topic_name, [Record(b"k%d" % n, b"v%d" % n, partition=n % 4) for n in range(1000)])
+    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), topics=topic_name)
+    with Run(file, tmp_path / "run") as run:
         flow = "primary->backup"
-        command.wait_for(lambda: command.flow(flow).get("records") == 1000, what="the copy")
-        status = command.flow(flow)
-        code, seconds = command.stop(number)
-    print(f"ended in {seconds:.1f} s")
-    assert (status["state"], status["partitions"], status["lag_records"]) == ("running", 1, 0)
-    assert all(set(line) == {"time", "flows"} for line in command.lines)
-    assert code == 0
-    assert seconds < 5
-    assert command.lines[-1]["flows"][0]["state"] == "stopped"
-    assert assert_same(primary, backup, topic_name, f"primary.{topic_name}") == {0: 1000}
+        run.wait(lambda: run.status(flow).get("records") == 1000, what="all partitions copied")
+        status = run.status(flow)
+        assert not parked(run, flow)
+        assert run.stop(signal.SIGTERM) == 0
+    print(f"ended in {run.stop_seconds:.1f} s")
+    assert run.stop_seconds < 5
+    assert (status["state"], status["partitions"], status["lag_records"]) == ("running", 4, 0)
+    assert all(set(line) == {"time", "flows"} for line in run.lines())
+    assert run.status(flow)["state"] == "stopped"
+    assert assert_same(primary, backup, topic_name, f"primary.{topic_name}") == dict.fromkeys(range(4), 250)
 
 
 def test_a_signal_while_it_starts(primary: Kafka, backup: Kafka, tmp_path: Path) -> None:
-    with Command(a_file(tmp_path, (primary.cluster(), backup.cluster()), topics="none-such")) as command:
-        wait_until(lambda: command.lines, what="its first word")
-        code, seconds = command.stop()
-    assert code == 0
-    assert seconds < 5
+    file = a_file(tmp_path, (primary.cluster(), backup.cluster()), topics="none-such")
+    with Run(file, tmp_path / "run") as run:
+        run.wait(run.lines, what="its first word")
+        assert run.stop() == 0
+    assert run.stop_seconds < 5

@@ -7,7 +7,6 @@ unpacks every compressed batch it is sent, and packs it anew when its topic says
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
@@ -16,10 +15,9 @@ from confluent_kafka import Producer
 
 from heliograph.batch import Chunk, Limits, headers, patch, warm
 from heliograph.embedded import Kafka
-from heliograph.embedded.jars import fetch_jars
-from heliograph.embedded.java import find_java
 from heliograph.types import TopicPartition
 from heliograph.wire import Client
+from tests.broker.java import java_produce
 from tests.kit import Record, contents, create_topic, produce, read_all, wait_until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -118,13 +116,7 @@ def test_javas_own_producer(
     primary: Kafka, backup: Kafka, source: Client, target: Client, new_topic: Callable[[], str]
 ) -> None:
     topics = {codec: create_topic(primary.confluent(), new_topic(), config=KEEP) for codec in CODECS}
-    classpath = os.pathsep.join(map(str, fetch_jars(quiet=True)))
-    for codec, topic in topics.items():
-        command = [find_java().executable, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classpath,
-                   "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", "3000",
-                   "--record-size", "200", "--throughput", "-1", "--producer-props",
-                   f"bootstrap.servers={primary.bootstrap}", f"compression.type={codec}"]  # fmt: skip
-        subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=60)
+    java_produce(primary, {topic: codec for codec, topic in topics.items()}, count=3000, size_bytes=200)
     for codec, topic in topics.items():
         expected = contents(read_all(primary.confluent(), topic))
         assert len(expected[0]) == 3000

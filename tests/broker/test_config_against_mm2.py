@@ -57,17 +57,6 @@ ADDED_TO_WORKERS = {
 }
 # Fields of a flow whose value differs when the file does not set them.
 OTHER_DEFAULTS = {
-    "config.properties.exclude": (
-        "config.properties.exclude",
-        Flow.__dataclass_fields__["config_properties_exclude"].default,
-        (
-            *("follower.replication.throttled.replicas", "leader.replication.throttled.replicas"),
-            *("message.timestamp.difference.max.ms", "log.message.timestamp.before.max.ms"),
-            *("log.message.timestamp.after.max.ms", "message.timestamp.type"),
-            *("unclean.leader.election.enable", "min.insync.replicas"),
-        ),
-        "the same settings of topics: the two that begin with log. are brokers', no topic has them",
-    ),
     "tasks_max": ("tasks.max", None, 1, "unset means as many as the work can use"),
     "isolation": (
         *("isolation.level", "read_committed", None),

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -21,14 +19,13 @@ from crc32c import crc32c
 
 from heliograph.batch import Header, encode, headers
 from heliograph.batch import Record as BatchRecord
-from heliograph.embedded import QUICK_JVM, Kafka
-from heliograph.embedded.broker import java_command
-from heliograph.embedded.jars import fetch_jars
+from heliograph.embedded import Kafka
 from heliograph.flow.positions import PositionsLog
 from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Connection, produce_request, produced
 from tests.broker.engine import Engine, assert_same, mirror, one_flow, stable_ends
+from tests.broker.java import java_produce
 from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -82,29 +79,17 @@ def varied(count: int, *, partitions: int = 1, size: int = 120) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def packed(source: Kafka, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def packed(source: Kafka) -> list[str]:
     """A topic per codec and maker: Java's snappy is in xerial's framing, its lz4 and zstd are other streams."""
-    folder = tmp_path_factory.mktemp("java")
-    settings = {"linger.ms": 500, "batch.num.messages": 1000}
+    settings = {"linger.ms": 500, "batch.num.messages": 1000, "enable.idempotence": True}
     for codec in CODECS:
         create_topic(source.confluent(), f"packed-c-{codec}", 3)
         records = varied(3000, partitions=3)
         produce(source.confluent(), f"packed-c-{codec}", records, config={**settings, "compression.type": codec})
     for codec in CODECS[1:]:
         create_topic(source.confluent(), f"packed-java-{codec}", 3)
-        java_produce(source, f"packed-java-{codec}", codec, folder)
+    java_produce(source, {f"packed-java-{codec}": codec for codec in CODECS[1:]}, count=2000, size_bytes=150)
     return [*(f"packed-c-{codec}" for codec in CODECS), *(f"packed-java-{codec}" for codec in CODECS[1:])]
-
-
-def java_produce(kafka: Kafka, topic: str, codec: str, folder: Path) -> None:
-    """2,000 records by Java's own producer, in batches of its default size."""
-    tool = "org.apache.kafka.tools.ProducerPerformance"
-    settings = (f"bootstrap.servers={kafka.bootstrap}", f"compression.type={codec}", "linger.ms=50")
-    what = ("--topic", topic, "--num-records", "2000", "--record-size", "150", "--throughput", "-1")
-    words = (*what, "--producer-props", *settings)
-    command = java_command(fetch_jars(), QUICK_JVM, folder / "log4j2.properties", tool, *words)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_codec_as_librdkafka_and_java_pack_it(source: Kafka, backup: Kafka, packed: list[str]) -> None:

@@ -14,10 +14,11 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from heliograph.embedded import Kafka, Links
+from heliograph.embedded import Kafka, Links, archive
+from heliograph.embedded.jars import fetch_jars
 from heliograph.embedded.ports import is_free
 from heliograph.errors import EmbeddedError
-from tests.kit import Record, contents, create_topic, produce, read_all, wait_until
+from tests.kit import SOON_BACK, Record, contents, create_topic, produce, read_all, wait_until
 
 RECORDS = [Record(b"k%d" % number, b"v%d" % number, (("n", b"%d" % number),)) for number in range(100)]
 
@@ -35,6 +36,22 @@ def test_the_shared_clusters_hold_what_is_produced(primary: Kafka, backup: Kafka
     create_topic(primary.confluent(), topic_name, 2, config={"retention.ms": "-1"})
     produce(primary.confluent(), topic_name, records)
     assert contents(read_all(primary.confluent(), topic_name)) == {0: [records[0].content], 1: [records[1].content]}
+
+
+def test_a_class_archive_is_used_if_it_fits(primary: Kafka, tmp_path: Path) -> None:
+    """It belongs to these very files: Java refuses one whose jars were touched since, and so do we."""
+    jars = fetch_jars()
+    known = archive.path(jars)
+    said = [word for word in psutil.Process(primary.brokers[0].pid).cmdline() if "SharedArchiveFile" in word]
+    assert said == ([f"-XX:SharedArchiveFile={known}"] if known.exists() else [])
+    mine = tmp_path / jars[0].name
+    mine.write_bytes(jars[0].read_bytes())
+    before = archive.path([mine])
+    assert archive.options([mine]) == ()
+    before.touch()
+    assert archive.options([mine]) == (f"-XX:SharedArchiveFile={before}",)
+    os.utime(mine, (1, 1))
+    assert archive.options([mine]) == ()
 
 
 def test_a_stopped_cluster_leaves_no_process_no_folder_and_no_port() -> None:
@@ -72,7 +89,7 @@ def test_brokers_end_with_the_process_that_started_them(end: signal.Signals) -> 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_restarted_broker_keeps_its_data_and_its_port(how: str, topic_name: str) -> None:
-    with Kafka("restarted") as kafka:
+    with Kafka("restarted", config=SOON_BACK) as kafka:
         create_topic(kafka.confluent(), topic_name)
         produce(kafka.confluent(), topic_name, RECORDS)
         broker, port, pid = kafka.brokers[0], kafka.brokers[0].port, kafka.brokers[0].pid
@@ -95,7 +112,7 @@ def test_a_paused_broker_keeps_connections_and_answers_nothing() -> None:
 
 
 def test_leaders_move_when_one_of_three_brokers_dies(topic_name: str) -> None:
-    with Kafka("trio", brokers=3) as kafka:
+    with Kafka("trio", brokers=3, config=SOON_BACK) as kafka:
         create_topic(kafka.confluent(), topic_name, 3, replication_factor=3)
         admin = AdminClient(kafka.confluent())
         victim = kafka.brokers[0]

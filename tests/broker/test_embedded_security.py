@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from heliograph.embedded import QUICK_JVM, QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties
+from heliograph.embedded import QUICK_JVM, QUICK_MM2_JVM, Kafka, MirrorMaker, archive, mm2_properties
 from heliograph.embedded.broker import java_command, write_properties
 from heliograph.embedded.jars import fetch_jars
 from heliograph.embedded.listeners import MECHANISMS
@@ -93,7 +93,8 @@ def test_java_clients_can_use_the_stores(guarded: Kafka, store: str, tmp_path: P
     write_properties(config, {k: v for k, v in cluster.properties.items() if k != "bootstrap.servers"})
     tool = "org.apache.kafka.tools.BrokerApiVersionsCommand"
     where = ("--bootstrap-server", cluster.bootstrap, "--command-config", config)
-    command = java_command(fetch_jars(), QUICK_JVM, tmp_path / "log4j2.properties", tool, *where)
+    jars = fetch_jars()
+    command = java_command(jars, (*QUICK_JVM, *archive.options(jars)), tmp_path / "log4j2.properties", tool, *where)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert f"{cluster.bootstrap} (id: 1" in done.stdout, done.stdout + done.stderr
 

@@ -7,47 +7,31 @@ asks all questions in one JVM; the console formatters run as `kafka-console-cons
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from heliograph.embedded import Kafka, running
-from heliograph.embedded.jars import fetch_jars
-from heliograph.embedded.java import find_java
 from heliograph.formats import Checkpoint
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Committed
 from tests.broker.engine import Engine, one_flow, topics_of
+from tests.broker.java import SOURCES, java
 from tests.kit import Record, create_topic, end_offsets, produce, read_all
 
-SOURCE = Path(__file__).parent.parent / "data" / "java" / "RemoteClusters.java"
 FORMATTERS = "org.apache.kafka.connect.mirror.formatters"
 Places = dict[str, str]  # `topic-partition` -> `offset metadata`
 
 
-def java(*arguments: str, timeout_seconds: float = 120) -> str:
-    """What a Java program with Kafka's jars prints."""
-    command = [
-        *(str(find_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-        *("-cp", os.pathsep.join(map(str, fetch_jars())), *arguments),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 def ask_java(*questions: str) -> list[dict[str, Any]]:
     """See RemoteClusters.java."""
-    out = java(str(SOURCE), *questions)
+    out = java(str(SOURCES / "RemoteClusters.java"), *questions)
     answers: list[dict[str, Any]] = json.loads(out[out.index("ANSWERS[") + len("ANSWERS") :])
     return answers
 

@@ -1,8 +1,9 @@
 """The scenarios of MM2's integration suite, run again on Heliograph: each test is named after its scenario.
 
-Where MM2's suite has variants, so has this one: the default policy, the identity policy (one way) and a source written
-in transactions. Where MM2 asks for an offset within some lag, the very record is asked for. Every test has topics and
-aliases of its own on clusters that the module shares; chains and rings of three are at the end, as Java sees them.
+Where MM2's suite has variants, so has this one: the default policy, the identity policy (one way), TLS with a login on
+both sides, and a source written in transactions where its offsets play a part. Where MM2 asks for an offset within some
+lag, the very record is asked for. Every test has topics and aliases of its own on clusters that the module shares;
+chains and rings of three are at the end, as Java sees them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.kit import Record, contents, create_topic, end_offsets, produce, read
 
 PARTITIONS, RECORDS = 4, 10  # records a partition
 QUICK_S = 0.2
+SECURE = "SASL_SSL"
 RIGHT_RETENTION = "900000000"  # a default of one cluster only
 OFFSETS = {
     "emit_offset_syncs": True,
@@ -46,8 +48,9 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="module")
 def three() -> Iterator[tuple[Kafka, ...]]:
     config = {"auto.create.topics.enable": "false"}
-    left, third = Kafka("left", config=config), Kafka("third", config=config)
-    right = Kafka("right", config={**config, "log.retention.bytes": RIGHT_RETENTION})
+    left, third = Kafka("left", security=("PLAINTEXT", SECURE), config=config), Kafka("third", config=config)
+    right_config = {**config, "log.retention.bytes": RIGHT_RETENTION}
+    right = Kafka("right", security=("PLAINTEXT", SECURE), config=right_config)
     with pytest.MonkeyPatch.context() as patch, running(left, right, third) as clusters:
         patch.setattr(task, "POSITIONS_EVERY_S", QUICK_S)  # translation goes by what is durable
         yield clusters
@@ -75,6 +78,7 @@ class Case:
     number: int
     identity: bool = False
     transactional: bool = False
+    tls: bool = False  # the flow's way in; what the test itself produces and reads goes by PLAINTEXT
 
     @property
     def here(self) -> str:
@@ -104,11 +108,12 @@ class Case:
             "heartbeats_replication": False,
             "refresh_topics_interval_seconds": QUICK_S,
         }
-        ends = self.source.cluster(self.here), self.target.cluster(self.there)
+        by = SECURE if self.tls else "PLAINTEXT"
+        ends = self.source.cluster(self.here, security=by), self.target.cluster(self.there, security=by)
         return one_flow(*ends, *(topics or (f"{self.topic}.*",)), **{**settings, **more})
 
     def back(self) -> Case:
-        return Back(self.target, self.source, self.number, transactional=self.transactional)
+        return Back(self.target, self.source, self.number, transactional=self.transactional, tls=self.tls)
 
     def create(self, topic: str, partitions: int = PARTITIONS, **config: str) -> str:
         named = {key.replace("_", "."): one for key, one in config.items()}
@@ -196,10 +201,15 @@ class Back(Case):
         return f"primary{self.number}"
 
 
-@pytest.fixture(params=["default", "identity", "transactional"])
+@pytest.fixture
 def case(request: pytest.FixtureRequest, three: tuple[Kafka, ...]) -> Case:
-    kind = request.param
-    return Case(*three[:2], next(_numbers), identity=kind == "identity", transactional=kind == "transactional")
+    how = {} if request.param == "default" else {request.param: True}
+    return Case(*three[:2], next(_numbers), **how)
+
+
+def variants(*more: str) -> pytest.MarkDecorator:
+    """Every scenario with both policies; with what else, where it can make a difference."""
+    return pytest.mark.parametrize("case", ["default", "identity", *more], indirect=True)
 
 
 @pytest.fixture
@@ -233,6 +243,7 @@ def read_group(kafka: Kafka, group: str, topics: list[str], count: int) -> list[
 # ---- MirrorConnectorsIntegrationBaseTest
 
 
+@variants("transactional", "tls")
 def test_replication(case: Case) -> None:
     """Both ways (identity: one way): settings, heartbeats, failover and failback, topics that come later."""
     ways = [case] if case.identity else [case, case.back()]
@@ -263,6 +274,7 @@ def test_replication(case: Case) -> None:
     assert count == PARTITIONS * RECORDS * len(ways)
 
 
+@variants("transactional")
 def test_replication_with_empty_partition(case: Case) -> None:
     case.create(case.topic)
     case.fill(case.topic, range(PARTITIONS - 1))
@@ -277,6 +289,7 @@ def test_replication_with_empty_partition(case: Case) -> None:
     assert committed(case.target, case.group, [remote]) == {(remote, p): end for p, end in there.items()}
 
 
+@variants("transactional", "tls")
 def test_one_way_replication_with_auto_offset_sync(case: Case) -> None:
     one_way_with_auto_offset_sync(case, lag=10)
 
@@ -301,6 +314,7 @@ def one_way_with_auto_offset_sync(case: Case, lag: int) -> None:
     assert not [name for name in topics_of(case.source.confluent()) if name.startswith(f"{case.there}.")]
 
 
+@variants()
 def test_replication_without_offset_sync_will_not_create_offset_syncs_topic(case: Case) -> None:
     case.create(case.topic)
     case.fill(case.topic)
@@ -312,6 +326,7 @@ def test_replication_without_offset_sync_will_not_create_offset_syncs_topic(case
     assert f"{case.here}.checkpoints.internal" not in topics_of(case.target.confluent())
 
 
+@variants("tls")
 def test_offset_syncs_topics_on_target(case: Case) -> None:
     case.create(case.topic)
     case.fill(case.topic)
@@ -325,6 +340,7 @@ def test_offset_syncs_topics_on_target(case: Case) -> None:
     assert not on_source & {syncs, f"mm2-offset-syncs.{case.there}.internal"}
 
 
+@variants()
 def test_no_checkpoints_if_no_records_are_mirrored(case: Case) -> None:
     """Another group's checkpoints show that rounds have passed."""
     empty, full = case.create(f"{case.topic}-empty"), case.create(f"{case.topic}-full")
@@ -346,6 +362,7 @@ def test_no_checkpoints_if_no_records_are_mirrored(case: Case) -> None:
     assert {c.tp.topic for c in case.checkpoints()} == {case.remote(empty)}
 
 
+@variants("transactional", "tls")
 def test_restart_replication(case: Case) -> None:
     case.create(case.topic)
     for _ in range(2):
@@ -356,6 +373,7 @@ def test_restart_replication(case: Case) -> None:
     case.assert_monotonic()
 
 
+@variants("transactional")
 def test_offset_translation_behind_replication_flow(case: Case) -> None:
     case.create(case.topic)
     case.fill(case.topic, count=100 * RECORDS)
@@ -407,6 +425,7 @@ def an_override_that_goes(plain: Case, use_from: str, leaves: str) -> None:
         engine.wait(lambda: value(plain.target, remote, "retention.bytes") == leaves, what="the default")
 
 
+@variants("transactional", "tls")
 def test_replicate_from_latest(case: Case) -> None:
     case.create(case.topic)
     case.fill(case.topic)

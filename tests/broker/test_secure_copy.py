@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from heliograph.embedded import Kafka, running
-from tests.broker.engine import Command, assert_same, write_file
+from tests.broker.engine import assert_same
+from tests.broker.processes import Run, write_file
 from tests.kit import Record, create_topic, end_offsets, produce
 
 FLOWS = ("near->far", "far->near")
@@ -37,12 +38,12 @@ def test_both_ways_over_sasl_ssl_with_scram(tmp_path: Path, topic_name: str) -> 
             },
         )
         assert "SCRAM-SHA-512" in file.read_text()
-        with Command(file) as command:
-            command.wait_for(lambda: command.flow(FLOWS[0]).get("records") == 60_000, what="there")
-            command.wait_for(lambda: command.flow(FLOWS[1]).get("records") == 1000, what="back")
-            assert command.stop()[0] == 0
+        with Run(file, tmp_path / "run") as run:
+            run.wait(lambda: run.status(FLOWS[0]).get("records") == 60_000, what="there")
+            run.wait(lambda: run.status(FLOWS[1]).get("records") == 1000, what="back")
+            assert run.stop() == 0
         assert assert_same(near, far, topic_name, f"near.{topic_name}") == dict.fromkeys(range(4), 15_000)
         assert assert_same(far, near, f"{topic_name}-back", f"far.{topic_name}-back") == {0: 500, 1: 500}
         # The words of the process and what it wrote hold no secret.
-        assert "alice-secret" not in "".join(command.talk)
+        assert "alice-secret" not in run.said()
         assert sum(end_offsets(far.confluent(), f"near.{topic_name}").values()) == 60_000

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties
-from tests.broker.engine import Command, Engine, assert_same, one_flow, topics_of, write_file
+from tests.broker.engine import Engine, assert_same, one_flow, topics_of
+from tests.broker.processes import Run, write_file
 from tests.kit import Record, create_topic, end_offsets, produce, wait_until
 
 PARTITIONS = 3
@@ -49,10 +50,10 @@ def test_each_record_once_when_mm2_and_heliograph_take_turns(
             assert mm2.stop()
 
     def by_heliograph() -> None:
-        with Command(file) as command:
-            command.wait_for(lambda: command.flow(FLOW).get("records", 0) >= PART, what="Heliograph's turn")
-            assert command.flow(FLOW)["records"] == PART  # it began where MM2 stopped, not at the beginning
-            assert command.stop()[0] == 0
+        with Run(file, tmp_path / "run") as run:
+            run.wait(lambda: run.status(FLOW).get("records", 0) >= PART, what="Heliograph's turn")
+            assert run.status(FLOW)["records"] == PART  # it began where MM2 stopped, not at the beginning
+            assert run.stop() == 0
 
     for turn in (by_mm2, by_heliograph, by_mm2):
         next_part()

@@ -25,7 +25,7 @@ from heliograph.wire import (
     produced,
     versions,
 )
-from tests.kit import Record, create_topic, produce, read_all, wait_until
+from tests.kit import SOON_BACK, Record, create_topic, produce, read_all, wait_until
 
 
 @pytest.fixture
@@ -368,7 +368,7 @@ def test_a_fetch_says_who_leads_now(three: Kafka, topic_name: str) -> None:
 
 
 def test_a_broker_restarts_under_a_client(topic_name: str) -> None:
-    with Kafka("phoenix") as kafka, Client(kafka.cluster("west")) as client:
+    with Kafka("phoenix", config=SOON_BACK) as kafka, Client(kafka.cluster("west")) as client:
         create_topic(kafka.confluent(), topic_name)
         tp = TopicPartition(topic_name, 0)
         batch = a_batch(client, kafka, topic_name)

@@ -356,3 +356,13 @@ def test_more_new_topics_than_the_controller_takes_in_one_request(
         assert client.create_topics(specs, validate_only=True) == dict.fromkeys(names)
         monkeypatch.setattr(topics, "_RECORDS_AT_ONCE", 1_000_000)
         assert any(client.create_topics(specs, validate_only=True).values()), "the limit is not there any more"
+
+
+def test_more_new_partitions_than_the_controller_takes_in_one_request(
+    primary: Kafka, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = {create_topic(primary.confluent(), new_topic()): 4_000 for _ in range(3)}
+    with Client(primary.cluster("west")) as client:
+        assert client.create_partitions(counts, validate_only=True) == dict.fromkeys(counts)
+        monkeypatch.setattr(topics, "_RECORDS_AT_ONCE", 1_000_000)
+        assert any(client.create_partitions(counts, validate_only=True).values()), "the limit is not there any more"

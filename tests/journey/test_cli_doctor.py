@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from confluent_kafka.admin import (
 
 from heliograph.cli.main import run
 from heliograph.embedded import Kafka
+from heliograph.embedded.mirrormaker import SINGLE_COPIES
 from heliograph.types import Cluster
 from tests.kit import create_topic
 
@@ -30,6 +34,24 @@ def guarded() -> Iterator[Kafka]:
         yield kafka
 
 
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Kafka]:
+    """Another such cluster."""
+    with Kafka("elsewhere", security=("SASL_PLAINTEXT",), acls=True) as kafka:
+        yield kafka
+
+
+def allow(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    """To alice."""
+    bindings = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
+    admin = AdminClient(dict(kafka.confluent()))
+    for created in admin.create_acls(bindings).values():
+        created.result(10)
+
+
 def properties(alias: str, cluster: Cluster) -> str:
     escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in cluster.properties.items()}
     return "".join(f"{alias}.{key} = {value}\n" for key, value in escaped.items())
@@ -37,7 +59,7 @@ def properties(alias: str, cluster: Cluster) -> str:
 
 def write(folder: Path, us: Cluster, eu: Cluster, *lines: str) -> str:
     file = folder / "mm2.properties"
-    flow = ("us->eu.enabled = true", "replication.factor = 1", "offset.storage.replication.factor = 1")
+    flow = ("us->eu.enabled = true", *(f"{key} = {value}" for key, value in SINGLE_COPIES.items()))
     text = "clusters = us, eu\n" + properties("us", us) + properties("eu", eu) + "\n".join((*flow, *lines))
     file.write_text(text)
     return str(file)
@@ -127,13 +149,7 @@ def test_no_permission_to_read(
     described, hidden = new_topic(), new_topic()
     for topic in (described, hidden):
         create_topic(guarded.confluent(), topic)
-    admin = AdminClient(dict(guarded.confluent()))
-    may_describe = AclBinding(
-        ResourceType.TOPIC, described, ResourcePatternType.LITERAL, "User:alice", "*",
-        AclOperation.DESCRIBE, AclPermissionType.ALLOW,
-    )  # fmt: skip
-    for created in admin.create_acls([may_describe]).values():
-        created.result(10)
+    allow(guarded, ResourceType.TOPIC, described, AclOperation.DESCRIBE)
     alice = guarded.cluster(user="alice")
     code, checks = doctor(write(tmp_path, alice, backup.cluster(), f"topics = {described}, {hidden}"), capsys)
     assert code == 2
@@ -141,6 +157,84 @@ def test_no_permission_to_read(
     assert described in source["detail"]
     assert hidden in source["detail"]
     assert "READ" in source["fix"]
+
+
+FEATURES = ("sync.group.offsets.enabled = true", "emit.offset-syncs.enabled = true", "groups = billing")
+
+
+def test_what_the_features_may_not_do_and_the_lines_that_allow_it(
+    guarded: Kafka, elsewhere: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alice may copy, and nothing beside it; then each line that doctor gives is followed, and all is well."""
+    copy, flow = f"us.{topic_name}", "flow us->eu"
+    for kafka, name in ((guarded, topic_name), (elsewhere, copy)):
+        create_topic(kafka.confluent(), name)
+    allow(guarded, ResourceType.TOPIC, topic_name, AclOperation.READ)
+    for name in (copy, "mm2-offsets.us.internal"):
+        allow(elsewhere, ResourceType.TOPIC, name, AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE)
+    file = write(
+        tmp_path, guarded.cluster(user="alice"), elsewhere.cluster(user="alice"), f"topics = {topic_name}", *FEATURES
+    )
+    before = topics_of(guarded), topics_of(elsewhere)
+    code, checks = doctor(file, capsys)
+    assert code == 2
+    assert checks[f"{flow}: source topics"]["ok"] is checks[f"{flow}: target topics"]["ok"] is True
+    lacking = {
+        f"{flow}: topic settings in us": ("DescribeConfigs", f"--topic {topic_name}"),
+        f"{flow}: topic settings in eu": ("DescribeConfigs, AlterConfigs", f"--topic {copy}"),
+        f"{flow}: offset syncs": ("Write, Create", "--topic mm2-offset-syncs.eu.internal"),
+        f"{flow}: checkpoints": ("Read, Write, Create", "--topic us.checkpoints.internal"),
+        f"{flow}: groups in us": ("Describe", "--group billing"),
+        f"{flow}: group offsets": ("Read", "--group billing"),
+        f"{flow}: heartbeats": ("Write, Create", "--topic heartbeats"),
+        f"{flow}: topic ACLs in us": ("Describe", "--cluster"),
+        f"{flow}: topic ACLs in eu": ("Alter", "--cluster"),
+        "flow eu->us: heartbeats": ("Write, Create", "--topic heartbeats"),
+    }
+    assert {name for name, check in checks.items() if check["ok"] is False} == set(lacking)
+    for name, (operations, resource) in lacking.items():
+        assert set(operations.split(", ")) <= set(re.findall(r"\w+", checks[name]["detail"])), name
+        assert resource in checks[name]["fix"], name
+    assert checks[f"{flow}: new partitions"]["ok"] is None  # it has enough of them today
+    assert "--operation Alter --topic" in checks[f"{flow}: new partitions"]["fix"]
+    for check in checks.values():
+        for line in re.findall(r"kafka-acls [^;]+", check["fix"]):
+            follow(line, {kafka.bootstrap: kafka for kafka in (guarded, elsewhere)})
+    code, checks = doctor(file, capsys)
+    assert code == 0, {name: check for name, check in checks.items() if not check["ok"]}
+    assert checks[f"{flow}: new partitions"]["ok"] is True
+    assert before == (topics_of(guarded), topics_of(elsewhere))
+
+
+def test_what_is_switched_off_is_not_asked_about(
+    guarded: Kafka, elsewhere: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    switches = ("emit.offset-syncs", "emit.checkpoints", "emit.heartbeats", "sync.topic.acls", "sync.topic.configs")
+    off = [f"{switch}.enabled = false" for switch in switches]
+    file = write(tmp_path, guarded.cluster(), elsewhere.cluster(), f"topics = {topic_name}", *off)
+    code, checks = doctor(file, capsys)
+    assert code == 0, checks
+    asked = {name.removeprefix("flow us->eu: ") for name in checks if name.startswith("flow")}
+    assert asked == {"source topics", "target topics", "partitions", "topic settings in us", "new partitions"}
+
+
+def follow(line: str, clusters: dict[str, Kafka]) -> None:
+    """What kafka-acls would do on this line, by confluent-kafka."""
+    for command in line.split(" && "):
+        words = shlex.split(command)
+        assert words[words.index("--allow-principal") + 1] == "User:alice"
+        kafka = clusters[words[words.index("--bootstrap-server") + 1]]
+        pairs = list(pairwise(words))
+        operations = [getattr(AclOperation, snake(word)) for option, word in pairs if option == "--operation"]
+        for option, kind in (("--topic", ResourceType.TOPIC), ("--group", ResourceType.GROUP)):
+            for name in [word for given, word in pairs if given == option]:
+                allow(kafka, kind, name, *operations)
+        if "--cluster" in words:
+            allow(kafka, ResourceType.BROKER, "kafka-cluster", *operations)
+
+
+def snake(word: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()
 
 
 def test_a_copy_with_fewer_partitions(

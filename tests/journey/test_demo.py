@@ -16,7 +16,7 @@ from tests.broker.processes import COMMAND
 @pytest.mark.timeout(450)
 def test_the_demo_ends_by_itself_and_has_compared_every_record(tmp_path: Path) -> None:
     demo = subprocess.run(
-        [str(COMMAND), "demo", "--seconds", "10", "--rate", "800"],
+        [str(COMMAND), "demo", "--seconds", "5", "--rate", "1600"],
         capture_output=True,
         text=True,
         timeout=400,

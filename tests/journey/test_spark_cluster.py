@@ -21,6 +21,8 @@ from tests.broker.processes import Feed, Run, assert_copied, workers_in, write_p
 from tests.kit import create_topic, wait_until
 
 PARTITIONS = 4
+# Start-up is most of what these JVMs ever do: the quick compiler alone, and a collector without threads of its own.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 class Standalone:
@@ -33,17 +35,22 @@ class Standalone:
         self.workers: list[Process] = []
         master = ("--host", "127.0.0.1", "--port", str(self._claim.number), "--webui-port", "0")
         self._master = self._start("master", "org.apache.spark.deploy.master.Master", *master)
-        self._wait_said(self._master, "I have been elected leader")
 
-    def join(self) -> Process:
-        """One more worker: one core and a gigabyte."""
+    def join(self, count: int = 1) -> list[Process]:
+        """So many more workers, started side by side: one core and a gigabyte each."""
+        new = [self._launch_worker() for _ in range(count)]
+        self._wait_said(self._master, "I have been elected leader")
+        for worker in new:
+            self._wait_said(worker, "Successfully registered with master")
+        return new
+
+    def _launch_worker(self) -> Process:
         name = f"worker-{len(self.workers)}"
         options = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g")
         worker = self._start(
             name, "org.apache.spark.deploy.worker.Worker", *options, "-d", str(self._folder / name), self.url
         )
         self.workers.append(worker)
-        self._wait_said(worker, "Successfully registered with master")
         return worker
 
     def _start(self, name: str, *command: str) -> Process:
@@ -52,6 +59,8 @@ class Standalone:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
+            "SPARK_LAUNCHER_OPTS": QUICK_JVM,  # of a JVM that only puts the real one's command together
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
         }
         log = self._folder / f"{name}.log"
@@ -102,8 +111,7 @@ def writers(worker: Process, target: Kafka) -> list[psutil.Process]:
 def spark(tmp_path: Path) -> Iterator[Standalone]:
     cluster = Standalone(tmp_path)
     try:
-        cluster.join()
-        cluster.join()
+        cluster.join(2)
         yield cluster
     finally:
         cluster.stop()
@@ -116,10 +124,11 @@ def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
     create_topic(primary.confluent(), topic_name, PARTITIONS)
     properties = write_properties(tmp_path / "mm2.properties", primary, backup, topic_name, tasks_max=2)
     feed = Feed(primary.confluent(), topic_name, PARTITIONS, 1_000)
-    with Run(properties, tmp_path / "run", "--master", spark.url) as run:
+    executors = ("-X", f"spark.executor.extraJavaOptions={QUICK_JVM}")
+    with Run(properties, tmp_path / "run", "--master", spark.url, *executors) as run:
         run.wait_for("records", 1)
         feed.per_second = 5_000
-        run.wait_copied(20_000)
+        run.wait_copied(10_000)
         first, second = spark.workers
         wait_until(lambda: writers(first, backup) and writers(second, backup), what="tasks on both workers")
         assert run.workers() == [], "tasks ran below the driver"
@@ -129,14 +138,14 @@ def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
         for victim in victims:
             kill(victim)
         wait_until(lambda: not first.running, what="the worker's end")
-        run.wait_copied(20_000)  # the other one goes on with its partitions
-        third = spark.join()
+        run.wait_copied(10_000)  # the other one goes on with its partitions
+        [third] = spark.join()
         wait_until(
             lambda: writers(second, backup) and writers(third, backup),
             what=f"tasks on the new worker:\n{run.words()}",
             timeout_seconds=120,
         )
-        run.wait_copied(20_000)
+        run.wait_copied(10_000)
 
         remote = f"{primary.name}.{topic_name}"
         assert_copied(primary.confluent(), backup.confluent(), topic_name, remote, expected=feed.stop())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from heliograph import cache
 from heliograph.embedded import jars
 from heliograph.embedded.jars import MIRROR_VARIABLE, Jar, fetch_jars, read_lock
 from heliograph.errors import EmbeddedError
@@ -148,9 +149,9 @@ def test_several_processes_fetch_each_jar_once(repository: Repository, tmp_path:
 
 def test_the_cache_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert jars.cache_folder() == tmp_path / "heliograph"
+    assert cache.folder() == tmp_path / "heliograph"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert jars.cache_folder() == Path.home() / ".cache" / "heliograph"
+    assert cache.folder() == Path.home() / ".cache" / "heliograph"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -24,9 +24,10 @@ ROOMS: dict[str, set[str]] = {
     "config": {"policy", "javaregex"},  # pure: files in, flows out
     "wire": set(),  # a border: sockets
     "mirror": {"wire", "batch", "policy", "formats"},  # the data plane, inside a task
-    "spark": {"mirror", "batch"},  # a border: the engine; batch only to warm its kernels
+    "cache": set(),  # a place, nothing else
+    "spark": {"mirror", "batch", "cache"},  # a border: the engine; batch only to warm its kernels
     "flow": {"wire", "batch", "policy", "formats", "mirror", "spark"},  # coordinators
-    "embedded": set(),
+    "embedded": {"cache"},
     "cli": {"config", "policy", "flow", "wire", "embedded"},
 }
 EVERYBODYS = {"errors", "types"}

@@ -1,16 +1,27 @@
 """What `doctor` checks of a file and its clusters: read, reached, let in, told apart, allowed, and of the right shape.
 
-Everything is asked in ways that change nothing: metadata with the operations we are allowed, and topic creations
-that the broker only validates.
+What the features beside the copying may do is asked in `permissions`; how a cluster is asked without changing anything
+is `patient`'s.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 
+from heliograph.cli import permissions
 from heliograph.cli.doctor import Finding
+from heliograph.cli.patient import (
+    ASKED_AT_ONCE,
+    DESCRIBE,
+    NOT_AUTHORISED,
+    READ,
+    UNKNOWN_TOPIC,
+    WRITE,
+    Patient,
+    Seen,
+)
+from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
 from heliograph.policy import positions_topic, remote_topic, should_replicate
@@ -19,31 +30,6 @@ from heliograph.wire.cluster import Client
 from heliograph.wire.topics import NewTopic
 
 TIMEOUT_S = 10.0
-NAMED = 5  # topics named in a line before "and n more"
-ASKED_AT_ONCE = 500
-UNKNOWN_TOPIC, NOT_AUTHORISED = 3, 29
-READ, WRITE, DESCRIBE = 3, 4, 8  # Kafka's codes of operations, which are bits of `authorized_operations`
-UNTOLD = -(2**31)  # the broker did not say: it is too old, or has no authorizer
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A topic as a cluster shows it to us."""
-
-    partitions: int
-    operations: int
-    error: int
-
-    def allows(self, operation: int) -> bool:
-        return self.error != NOT_AUTHORISED and (self.operations == UNTOLD or bool(self.operations >> operation & 1))
-
-
-@dataclass(slots=True)
-class Patient:
-    cluster: Cluster
-    client: Client
-    cluster_id: str = ""
-    topics: dict[str, Seen] = field(default_factory=dict)
 
 
 def examine(file: str | os.PathLike[str], *, lenient: bool = False) -> Iterator[Finding]:
@@ -52,32 +38,51 @@ def examine(file: str | os.PathLike[str], *, lenient: bool = False) -> Iterator[
     except ConfigError as problem:
         yield from (Finding("file", False, text, "Correct the line") for text in problem.problems)
         return
-    yield Finding("file", True, f"{file}: {', '.join(flow.name for flow in config.flows)}")
+    pairs = (*config.flows, *config.heartbeat_only)
+    yield Finding("file", True, f"{file}: {', '.join(flow.name for flow in pairs)}")
     yield from (Finding("file", None, warning) for warning in config.warnings)
     patients: dict[tuple[str, str], Patient] = {}
     try:
         for flow in config.flows:
-            for role, cluster in (("source", flow.source), ("target", flow.target)):
-                patient = patients.setdefault(
-                    (role, cluster.alias), Patient(cluster, Client(cluster, timeout_s=TIMEOUT_S))
-                )
-                if not patient.cluster_id:
-                    yield _reach(role, patient)
+            yield from _admit(patients, "source", flow.source)
+            yield from _admit(patients, "target", flow.target)
+        for flow in config.heartbeat_only:
+            if not _is_known(patients, flow.target):
+                yield from _admit(patients, "target", flow.target)
         yield from _told_apart(list(patients.values()))
         for flow in config.flows:
             source, target = patients["source", flow.source.alias], patients["target", flow.target.alias]
             if source.cluster_id and target.cluster_id and source.cluster_id != target.cluster_id:
                 yield from _flow(flow, source, target)
+        for flow in config.heartbeat_only:
+            target = patients["target", flow.target.alias]
+            if target.cluster_id:
+                yield permissions.heartbeats(flow, target)
     finally:
         for patient in patients.values():
             patient.client.close()
+
+
+def _admit(patients: dict[tuple[str, str], Patient], role: str, cluster: Cluster) -> Iterator[Finding]:
+    if (role, cluster.alias) not in patients:
+        patients[role, cluster.alias] = patient = Patient(cluster, Client(cluster, timeout_s=TIMEOUT_S))
+        yield _reach(role, patient)
+
+
+def _is_known(patients: dict[tuple[str, str], Patient], target: Cluster) -> bool:
+    """Whether a cluster that only gets heartbeats was reached already as a source, with the same settings."""
+    source = patients.get(("source", target.alias))
+    if ("target", target.alias) in patients or source is None or source.cluster.properties != target.properties:
+        return False
+    patients["target", target.alias] = source
+    return True
 
 
 def _reach(role: str, patient: Patient) -> Finding:
     name = f"cluster {patient.cluster.alias} ({role})"
     try:
         found = patient.client.metadata([])
-        patient.topics = _topics(patient.client, None)
+        patient.topics = patient.see(None)
     except HeliographError as problem:
         return Finding(name, False, f"{problem.condition}: {problem.message}", problem.fix)
     patient.cluster_id = found.cluster_id
@@ -108,6 +113,7 @@ def _flow(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
         wanted = {topic: seen for topic, seen in source.topics.items() if should_replicate(flow, topic)}
         yield _target(flow, target, wanted)
         yield _partitions(flow, target, wanted)
+        yield from permissions.examine(flow, source, target, wanted)
     except HeliographError as problem:
         yield Finding(f"flow {flow.name}", False, f"{problem.condition}: {problem.message}", problem.fix)
 
@@ -118,28 +124,30 @@ def _source(flow: Flow, source: Patient) -> Iterator[Finding]:
     refused = [topic for topic in readable if not source.topics[topic].allows(READ)]
     # A topic that we may not even describe is not in the list; one that the file names can be asked for.
     named = [topic for topic in flow.topics if topic.replace("-", "").replace("_", "").isalnum()]
-    asked = _topics(source.client, [topic for topic in named if topic not in source.topics])
+    asked = source.see([topic for topic in named if topic not in source.topics])
     refused += [topic for topic, seen in asked.items() if seen.error == NOT_AUTHORISED]
     absent = [topic for topic, seen in asked.items() if seen.error == UNKNOWN_TOPIC]
+    may_read = [Lack("topic", topic, frozenset({READ, DESCRIBE})) for topic in refused]
     if refused:
         yield Finding(
-            name, False, f"no permission to read {_listed(refused)}",
-            f"Allow our user READ and DESCRIBE on them in {flow.source.alias} (kafka-acls --add --operation Read …)",
+            name, False, f"no permission to read {listed(refused)}",
+            f"Allow our user READ and DESCRIBE on them in {flow.source.alias}: {allowing(source, may_read)}",
         )  # fmt: skip
     if absent:
         yield Finding(
-            name, None, f"not there (or hidden from us): {_listed(absent)}", "Create them, or correct `topics`"
+            name, None, f"not there (or hidden from us): {listed(absent)}", "Create them, or correct `topics`"
         )
     if not readable and not refused:
         yield Finding(
             name, None, "none matches `topics`", "Correct `topics` and `topics.exclude`, if that is not meant"
         )
     elif not refused:
-        yield Finding(name, True, f"{len(readable)} may be read: {_listed(readable)}")
+        yield Finding(name, True, f"{len(readable)} may be read: {listed(readable)}")
 
 
 def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
-    """Whether what is missing could be created, and what is there written; the positions topic included."""
+    """Whether what is missing could be created, and all of it written and read back (where does it end? whose are its
+    last records?); the positions topic included."""
     name = f"flow {flow.name}: target topics"
     positions = flow.positions_topic or positions_topic(flow.source.alias)
     needed = {remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
@@ -149,26 +157,27 @@ def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
     if positions not in target.topics:
         compact = {"cleanup.policy": "compact"}
         new.append(NewTopic(positions, flow.offset_storage_partitions, flow.offset_storage_replication_factor, compact))
-    problems = _creations(target.client, new)
-    there = [topic for topic in (*needed, positions) if topic in target.topics]
-    refused = [topic for topic in there if not target.topics[topic].allows(WRITE)]
-    if positions in target.topics and not target.topics[positions].allows(READ):
-        refused.append(positions)
-    if refused:
-        problems.append(f"no permission to write {_listed(refused)}")
-    if problems:
-        fix = f"Allow our user CREATE, WRITE and READ in {flow.target.alias}; replication.factor must fit its brokers"
-        return Finding(name, False, "; ".join(problems), fix)
-    return Finding(name, True, f"{len(there)} there may be written, {len(new)} missing may be created")
+    uncreatable = target.uncreatable(new)
+    lacks = permissions.with_create(target.refused([*needed, positions], READ, WRITE), uncreatable)
+    problems = _reasons(uncreatable)
+    if lacks:
+        problems.append(missing(lacks))
+    if not problems:
+        there = len(needed) + 1 - len(new)
+        return Finding(name, True, f"{there} there may be written, {len(new)} missing may be created")
+    fixes = []
+    if lacks:
+        fixes.append(f"Allow our user CREATE, WRITE and READ in {flow.target.alias}: {allowing(target, lacks)}")
+    if any(problem.name == "INVALID_REPLICATION_FACTOR" for problem in uncreatable.values()):
+        fixes.append(f"replication.factor and offset.storage.replication.factor must fit {flow.target.alias}'s brokers")
+    return Finding(name, False, "; ".join(problems), "; ".join(fixes))
 
 
-def _creations(client: Client, new: Sequence[NewTopic]) -> list[str]:
-    results = client.create_topics(new, validate_only=True) if new else {}
+def _reasons(uncreatable: Mapping[str, BrokerError]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
-    for topic, problem in results.items():
-        if isinstance(problem, BrokerError) and problem.name != "TOPIC_ALREADY_EXISTS":
-            by_reason.setdefault(problem.name, []).append(topic)
-    return [f"{_listed(topics)} could not be created: {reason}" for reason, topics in by_reason.items()]
+    for topic, problem in uncreatable.items():
+        by_reason.setdefault(problem.name, []).append(topic)
+    return [f"{listed(topics)} could not be created: {reason}" for reason, topics in by_reason.items()]
 
 
 def _partitions(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
@@ -180,29 +189,5 @@ def _partitions(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding
             few.append((remote_topic(flow, topic), copy.partitions, seen.partitions))
     if not few:
         return Finding(name, True, "every copy has as many as its source")
-    detail = _listed([f"{topic} has {has} of {needs}" for topic, has, needs in few])
+    detail = listed([f"{topic} has {has} of {needs}" for topic, has, needs in few])
     return Finding(name, True, f"{detail}: the missing ones are added when the flow starts")
-
-
-def _topics(client: Client, names: Sequence[str] | None) -> dict[str, Seen]:
-    if names is not None and not names:
-        return {}
-    answer = client.call(
-        "metadata",
-        topics=None if names is None else [{"name": name, "topic_id": None} for name in names],
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=True,
-    )
-    return {
-        str(topic.name): Seen(
-            len(topic.partitions), int(getattr(topic, "topic_authorized_operations", UNTOLD)), int(topic.error_code)
-        )
-        for topic in answer.topics
-        if topic.name is not None
-    }
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(sorted(names)[:NAMED]) + more

@@ -37,7 +37,8 @@ def command(file: Path | None, output: str, lenient: bool) -> int:
 
     Of the machine: Java (version and modules), Python and packages, memory, ports, disk. Of FILE: that it can be
     read, that each cluster is reached and lets us in, that no two aliases are one cluster, that topics may be read on
-    the source and created and written on the target, and that existing copies have enough partitions.
+    the source and created and written on the target, that existing copies have enough partitions, and that what is
+    switched on beside the copying is allowed: settings, offset syncs, checkpoints, group offsets, heartbeats, ACLs.
 
     \b
     Examples:

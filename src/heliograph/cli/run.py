@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from heliograph.cli.logs import log_options
-from heliograph.errors import ConfigError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -69,9 +68,6 @@ def command(
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
-    if not config.flows:
-        beating = ", ".join(flow.name for flow in config.heartbeat_only)
-        raise ConfigError(f"{file}: no flow is enabled, and {beating} would only emit heartbeats")
     with watch.stopping() as stop:
         runner = make_runner((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds)
         with show.view(report_seconds) as view:

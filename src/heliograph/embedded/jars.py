@@ -29,6 +29,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from heliograph import cache
 from heliograph.errors import EmbeddedError
 
 RELEASE = "4.3.1"
@@ -61,12 +62,6 @@ class Seen(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
-def cache_folder() -> Path:
-    """Where Heliograph keeps what can be fetched again."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "heliograph"
-
-
 def read_lock(release: str = RELEASE) -> tuple[Jar, ...]:
     text = (Path(__file__).parent / f"kafka-{release}.lock").read_text()
     lines = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
@@ -75,7 +70,7 @@ def read_lock(release: str = RELEASE) -> tuple[Jar, ...]:
 
 def fetch_jars(*, folder: Path | None = None, jars: Sequence[Jar] | None = None, quiet: bool = False) -> list[Path]:
     """Every jar of the pinned release, present and checked, in the order of the lock file (a class path)."""
-    folder = folder or cache_folder() / f"kafka-{RELEASE}"
+    folder = folder or cache.folder() / f"kafka-{RELEASE}"
     jars = read_lock() if jars is None else jars
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,7 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
+from heliograph.embedded import archive
 from heliograph.embedded.broker import QUICK_JVM, START_SECONDS, Broker, java_command
 from heliograph.embedded.certificates import Authority
 from heliograph.embedded.jars import fetch_jars
@@ -161,7 +162,8 @@ class Kafka:
         folder = self._folder.path
         if self._security.uses_tls:
             self._security = self._security.with_authority(Authority(folder / "certificates", self.name))
-        command = java_command(jars, self._jvm, folder / "log4j2.properties", "kafka.Kafka")
+        jvm = (*self._jvm, *archive.options(jars)) if self._jvm == QUICK_JVM else self._jvm
+        command = java_command(jars, jvm, folder / "log4j2.properties", "kafka.Kafka")
         for broker_id, ports in self._ports.items():
             data = folder / f"broker-{broker_id}" / "data"
             format_folder(data, cluster_id=self.cluster_id, node_id=broker_id, jars=jars)

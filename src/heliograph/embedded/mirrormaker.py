@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from heliograph.embedded import archive
 from heliograph.embedded.broker import SERVER_JVM, java_command, write_properties
 from heliograph.embedded.jars import fetch_jars
 from heliograph.embedded.process import Folder, Process
@@ -23,6 +24,17 @@ from heliograph.types import Cluster
 MM2_JVM = ("-Xms256m", "-Xmx2g", *SERVER_JVM[2:])  # as Kafka's connect-mirror-maker.sh starts it
 QUICK_MM2_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
+# Of everything MM2 makes: for clusters of one broker.
+SINGLE_COPIES = {
+    "replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+}
+
 
 def mm2_properties(source: Cluster, target: Cluster, **more: str) -> dict[str, str]:
     """An mm2.properties for one flow, single copies of everything; `more` with _ for . (`topics`, `tasks_max` …)."""
@@ -31,13 +43,7 @@ def mm2_properties(source: Cluster, target: Cluster, **more: str) -> dict[str, s
         "clusters": f"{source.alias},{target.alias}",
         f"{flow}.enabled": "true",
         f"{target.alias}->{source.alias}.enabled": "false",
-        "replication.factor": "1",
-        "checkpoints.topic.replication.factor": "1",
-        "heartbeats.topic.replication.factor": "1",
-        "offset-syncs.topic.replication.factor": "1",
-        "offset.storage.replication.factor": "1",
-        "status.storage.replication.factor": "1",
-        "config.storage.replication.factor": "1",
+        **SINGLE_COPIES,
     }
     for cluster in (source, target):
         properties |= {f"{cluster.alias}.{key}": value for key, value in cluster.properties.items()}
@@ -61,7 +67,9 @@ class MirrorMaker:
         write_properties(config, self._properties)
         main = "org.apache.kafka.connect.mirror.MirrorMaker"
         log4j = self._folder.path / "log4j2.properties"
-        command = java_command(fetch_jars(), self._jvm, log4j, main, config)
+        jars = fetch_jars()
+        jvm = (*self._jvm, *archive.options(jars)) if self._jvm == QUICK_MM2_JVM else self._jvm
+        command = java_command(jars, jvm, log4j, main, config)
         self._process = Process("MirrorMaker", command, log_path=self.log_path)
         return self
 

@@ -19,7 +19,7 @@ import structlog
 from heliograph.errors import EngineError, HeliographError
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
-from heliograph.flow.reach import check_clusters
+from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowStatus
 from heliograph.types import Flow
@@ -59,6 +59,14 @@ class Runner:
         self._supervisors: list[threading.Thread] = []
 
     def start(self) -> None:
+        if self._flows:
+            self._start_flows()
+        else:  # nothing is copied: no Spark, no coordinators
+            check_targets([beating.flow for beating in self._beating])
+        for beating in self._beating:
+            beating.start()
+
+    def _start_flows(self) -> None:
         with ThreadPoolExecutor(len(self._coordinators) + 2, thread_name_prefix="start") as pool:
             engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
             try:
@@ -75,8 +83,6 @@ class Runner:
                 self._hub.close()
                 raise problems[0] or engine.exception() or EngineError("start failed")
             self._engine = engine.result()
-        for beating in self._beating:
-            beating.start()
         for coordinator in self._coordinators:
             thread = threading.Thread(
                 target=self._supervise, args=(coordinator,), name=coordinator.flow.name, daemon=True
@@ -85,9 +91,19 @@ class Runner:
             self._supervisors.append(thread)
 
     def status(self) -> tuple[FlowStatus, ...]:
+        if not self._flows:
+            return tuple(self._beats(beating) for beating in self._beating)
         return tuple(coordinator.status() for coordinator in self._coordinators)
 
+    def _beats(self, beating: Specialists) -> FlowStatus:
+        """Of a pair that copies nothing. Shown only when no pair does: beside flows it would be noise."""
+        state = "stopped" if self._stopping.is_set() else "idle"
+        reason = next(iter(beating.troubles), "the flow is not enabled: heartbeats only")
+        return FlowStatus(beating.flow.name, state, reason)
+
     def wait(self, timeout_s: float) -> bool:
+        if not self._flows:
+            return self._stopping.wait(timeout_s)
         deadline = time.monotonic() + timeout_s
         for thread in self._supervisors:
             thread.join(max(deadline - time.monotonic(), 0))

@@ -20,13 +20,10 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
+from heliograph import cache
 from heliograph.errors import EngineError
 
 DUMP_S = 180.0  # writing an archive takes some fifteen seconds on a small machine
-
-
-def folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heliograph"
 
 
 def path() -> Path | None:
@@ -37,7 +34,7 @@ def path() -> Path | None:
         return None
     java = java.resolve()
     key = f"{java} {java.stat().st_mtime_ns} {pyspark.__version__} {Path(pyspark.__file__).parent}"
-    return folder() / f"spark-{pyspark.__version__}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
+    return cache.folder() / f"spark-{pyspark.__version__}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
 
 def settle_home() -> None:
@@ -50,7 +47,7 @@ def settle_home() -> None:
     package = Path(pyspark.__file__).parent
     if os.environ.get("SPARK_HOME") or not (package / "jars").is_dir():
         return
-    home = folder() / f"spark-home-{hashlib.sha256(str(package).encode()).hexdigest()[:16]}"
+    home = cache.folder() / f"spark-home-{hashlib.sha256(str(package).encode()).hexdigest()[:16]}"
     home.mkdir(parents=True, exist_ok=True)
     for part in ("bin", "jars", "sbin"):
         with contextlib.suppress(FileExistsError):  # two processes may be at it

@@ -123,10 +123,10 @@ class Client(Calls):
         return topics.create(self, specs, validate_only=validate_only, timeout_s=timeout_s or self.timeout_s)
 
     def create_partitions(
-        self, counts: Mapping[str, int], *, timeout_s: float | None = None
+        self, counts: Mapping[str, int], *, validate_only: bool = False, timeout_s: float | None = None
     ) -> dict[str, BrokerError | None]:
         """Topic -> how many partitions it shall have in all."""
-        return topics.grow(self, counts, timeout_s=timeout_s or self.timeout_s)
+        return topics.grow(self, counts, validate_only=validate_only, timeout_s=timeout_s or self.timeout_s)
 
     def delete_topics(self, names: Iterable[str], *, timeout_s: float | None = None) -> dict[str, BrokerError | None]:
         return topics.delete(self, names, timeout_s=timeout_s or self.timeout_s)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from heliograph.errors import BrokerError
 from heliograph.wire import codes
 from heliograph.wire.calls import Calls
+
+T = TypeVar("T")
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1  # IncrementalAlterConfigs
@@ -62,7 +64,7 @@ def create(
     client: Calls, specs: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
 ) -> dict[str, BrokerError | None]:
     results: dict[str, BrokerError | None] = {}
-    for some in _portions(specs):
+    for some in _portions((spec, 1 + max(spec.partitions, 1) + len(spec.configs)) for spec in specs):
         answer = client.call_controller(
             "create_topics",
             timeout_s=timeout_s,
@@ -82,31 +84,35 @@ def create(
     return results
 
 
-def _portions(specs: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
-    portion: list[NewTopic] = []
+def _portions(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Each item comes with the records it makes; a portion makes no more than the controller takes at once."""
+    portion: list[T] = []
     records = 0
-    for spec in specs:
-        its = 1 + max(spec.partitions, 1) + len(spec.configs)
+    for item, its in items:
         if portion and records + its > _RECORDS_AT_ONCE:
             yield portion
             portion, records = [], 0
-        portion.append(spec)
+        portion.append(item)
         records += its
     if portion:
         yield portion
 
 
-def grow(client: Calls, counts: Mapping[str, int], *, timeout_s: float) -> dict[str, BrokerError | None]:
-    if not counts:
-        return {}
-    answer = client.call_controller(
-        "create_partitions",
-        timeout_s=timeout_s,
-        topics=[{"name": name, "count": count, "assignments": None} for name, count in counts.items()],
-        timeout=int(timeout_s * 1000),
-        validate_only=False,
-    )
-    return _results(client, answer.results)
+def grow(
+    client: Calls, counts: Mapping[str, int], *, validate_only: bool, timeout_s: float
+) -> dict[str, BrokerError | None]:
+    """To so many partitions each. How many a topic has is not known here: it is taken to have none."""
+    results: dict[str, BrokerError | None] = {}
+    for some in _portions(((name, count), count) for name, count in counts.items()):
+        answer = client.call_controller(
+            "create_partitions",
+            timeout_s=timeout_s,
+            topics=[{"name": name, "count": count, "assignments": None} for name, count in some],
+            timeout=int(timeout_s * 1000),
+            validate_only=validate_only,
+        )
+        results.update(_results(client, answer.results))
+    return results
 
 
 def delete(client: Calls, names: Iterable[str], *, timeout_s: float) -> dict[str, BrokerError | None]:

@@ -1,0 +1,251 @@
+"""What `doctor` asks for the features beside the copying: may we do what they need? With the line that allows it.
+
+Settings, growth, offset syncs, checkpoints, group offsets, heartbeats, ACLs: each is asked about only if the flow has
+it switched on. Reading the source and creating the copies is `clinic`'s.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from heliograph import policy
+from heliograph.cli.doctor import Finding
+from heliograph.cli.patient import (
+    ALTER,
+    ALTER_CONFIGS,
+    CREATE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    READ,
+    WORDS,
+    WRITE,
+    Patient,
+    Seen,
+)
+from heliograph.errors import BrokerError
+from heliograph.types import Flow
+from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED, TOPIC_AUTHORIZATION_FAILED
+from heliograph.wire.topics import NewTopic
+
+NAMED = 5  # things named in a sentence before "and n more"
+ALLOWED = 50  # in a line to be copied
+GROUPS_ASKED = 100  # one question each; who may read so many may read the others
+NOT_ALLOWED = (TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
+COMPACT = {"cleanup.policy": "compact"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Something our user may not do. `kind` is as kafka-acls has it: topic, group or cluster, which has no name."""
+
+    kind: str
+    name: str
+    operations: frozenset[int]
+
+
+def topic_lacks(refused: Mapping[str, frozenset[int]]) -> list[Lack]:
+    return [Lack("topic", topic, operations) for topic, operations in refused.items()]
+
+
+def with_create(refused: Mapping[str, frozenset[int]], uncreatable: Mapping[str, BrokerError]) -> list[Lack]:
+    """Of topics that may not be used, nor be made."""
+    unmade = {topic for topic, problem in uncreatable.items() if problem.code in NOT_ALLOWED}
+    nothing: frozenset[int] = frozenset()
+    return topic_lacks(
+        {
+            topic: refused.get(topic, nothing) | ({CREATE} if topic in unmade else nothing)
+            for topic in sorted({*refused, *unmade})
+        }
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
+    return ", ".join(ordered[:NAMED]) + more
+
+
+def missing(lacks: Iterable[Lack]) -> str:
+    """no permission for Alter on topic a, b; …"""
+    alike = _alike(lacks)
+    return "no permission for " + "; ".join(
+        f"{', '.join(words)} on {kind} {listed(names)}".rstrip() for (kind, words), names in alike.items()
+    )
+
+
+def allowing(patient: Patient, lacks: Iterable[Lack]) -> str:
+    """The line (or lines) for somebody who may: kafka-acls --add …"""
+    lines = []
+    for (kind, words), names in _alike(lacks).items():
+        parts = ["kafka-acls", "--bootstrap-server", patient.cluster.bootstrap, "--command-config", "admin.properties"]
+        parts += ["--add", "--allow-principal", patient.principal]
+        parts += [part for word in words for part in ("--operation", word)]
+        parts += [part for name in names[:ALLOWED] for part in ((f"--{kind}", name) if name else (f"--{kind}",))]
+        more = f" (and {len(names) - ALLOWED} more)" if len(names) > ALLOWED else ""
+        lines.append(shlex.join(parts) + more)
+    return " && ".join(lines)
+
+
+def _alike(lacks: Iterable[Lack]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
+    """Names by kind and operations, so that one line serves many."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for lack in lacks:
+        words = tuple(WORDS[operation] for operation in sorted(lack.operations))
+        found.setdefault((lack.kind, words), []).append(lack.name)
+    return {key: sorted(names) for key, names in sorted(found.items())}
+
+
+def verdict(name: str, patient: Patient, lacks: list[Lack], well: str, *, otherwise: str = "") -> Finding:
+    """`otherwise`: what the file could say instead of asking for permission."""
+    if not lacks:
+        return Finding(name, True, well)
+    fix = f"In {patient.cluster.alias}: {allowing(patient, lacks)}"
+    return Finding(name, False, missing(lacks), f"{fix}; or set {otherwise}" if otherwise else fix)
+
+
+# ---- the features ----
+
+
+def examine(flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, Seen]) -> Iterator[Finding]:
+    """`wanted`: the source's topics that the flow copies."""
+    remotes = {policy.remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
+    yield from _settings(flow, source, target, wanted, remotes)
+    yield _growth(flow, target, remotes)
+    if flow.emit_offset_syncs:
+        yield _offset_syncs(flow, source, target)
+        if flow.emit_checkpoints_s is not None:
+            yield from _checkpoints(flow, source, target)
+            if flow.sync_group_offsets_s is not None:
+                yield _group_offsets(flow, source, target, remotes)
+    if flow.emit_heartbeats_s is not None:
+        yield heartbeats(flow, target)
+    if flow.sync_topic_acls_s is not None:
+        yield from _acls(flow, source, target)
+
+
+def _settings(
+    flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, Seen], remotes: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Of the source's topics always: their copies are made with them."""
+    name = f"flow {flow.name}: topic settings"
+    theirs = topic_lacks(source.refused(wanted, DESCRIBE_CONFIGS))
+    yield verdict(f"{name} in {flow.source.alias}", source, theirs, "may be read")
+    if flow.sync_topic_configs_s is not None:
+        ours = topic_lacks(target.refused(remotes, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+        otherwise = f"{flow.name}.sync.topic.configs.enabled = false"
+        yield verdict(f"{name} in {flow.target.alias}", target, ours, "may be kept in step", otherwise=otherwise)
+
+
+def _growth(flow: Flow, target: Patient, remotes: Mapping[str, int]) -> Finding:
+    """Needed now where a copy has fewer partitions than its source; elsewhere on the day when the source grows."""
+    name = f"flow {flow.name}: new partitions"
+    refused = target.refused(remotes, ALTER)
+    short = [topic for topic in refused if topic in target.topics and target.topics[topic].partitions < remotes[topic]]
+    if refused and not short:
+        fix = f"In {flow.target.alias}: {allowing(target, topic_lacks(refused))}"
+        return Finding(name, None, f"{missing(topic_lacks(refused))}: if a source topic grows, its copy cannot", fix)
+    return verdict(name, target, topic_lacks(refused), "may be added to copies")
+
+
+def _offset_syncs(flow: Flow, source: Patient, target: Patient) -> Finding:
+    name, names = f"flow {flow.name}: offset syncs", policy.of(flow)
+    on_source = flow.offset_syncs_location == "source"
+    place, other = (source, flow.target.alias) if on_source else (target, flow.source.alias)
+    topic = NewTopic(names.offset_syncs_topic(other), 1, flow.offset_syncs_replication_factor, COMPACT)
+    factor = "offset-syncs.topic.replication.factor"
+    return internal(name, place, [(topic, factor)], WRITE, otherwise=f"{flow.name}.emit.offset-syncs.enabled = false")
+
+
+def _checkpoints(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
+    name, off = f"flow {flow.name}: checkpoints", f"{flow.name}.emit.checkpoints.enabled = false"
+    alias, storage = flow.source.alias, flow.offset_storage_partitions
+    topics = [
+        (
+            NewTopic(policy.of(flow).checkpoints_topic(alias), 1, flow.checkpoints_replication_factor, COMPACT),
+            "checkpoints.topic.replication.factor",
+        ),
+        (
+            NewTopic(policy.offset_map_topic(alias), storage, flow.offset_storage_replication_factor, COMPACT),
+            f"{flow.target.alias}.offset.storage.replication.factor",
+        ),
+    ]
+    yield internal(name, target, topics, READ, WRITE, otherwise=off)
+    yield _groups_seen(flow, source, off)
+
+
+def _groups_seen(flow: Flow, source: Patient, off: str) -> Finding:
+    """Kafka does not list what we may not describe: only who may describe the cluster knows that none is hidden."""
+    name = f"flow {flow.name}: groups in {flow.source.alias}"
+    seen = _groups(flow, source)
+    hidden = [group for group in _named(flow) if group not in seen and not source.may_describe_group(group)]
+    if hidden:
+        lacks = [Lack("group", group, frozenset({DESCRIBE})) for group in hidden]
+        return verdict(name, source, lacks, "", otherwise=off)
+    if seen or source.may(DESCRIBE):
+        return Finding(name, True, f"{len(seen)} may be described: {listed(seen)}" if seen else "none is there")
+    lacks = [Lack("group", "*", frozenset({DESCRIBE}))]
+    return Finding(
+        name, None, "none is to be seen; those that we may not describe are hidden",
+        f"In {flow.source.alias}: {allowing(source, lacks)}; or set {off}",
+    )  # fmt: skip
+
+
+def _group_offsets(flow: Flow, source: Patient, target: Patient, remotes: Mapping[str, int]) -> Finding:
+    """Committing for a group asks for READ on it, and READ on the topics."""
+    name = f"flow {flow.name}: group offsets"
+    groups = sorted({*_groups(flow, source), *_named(flow)})[:GROUPS_ASKED]
+    lacks = [Lack("group", group, frozenset({READ})) for group in groups if not target.may_read_group(group)]
+    lacks += topic_lacks(target.refused(remotes, READ))
+    well = f"may be committed for {len(groups)} groups" if groups else "no group to ask for yet"
+    return verdict(name, target, lacks, well, otherwise=f"{flow.name}.sync.group.offsets.enabled = false")
+
+
+def _groups(flow: Flow, source: Patient) -> set[str]:
+    return {group for group in source.client.list_groups() if policy.accepts_group(flow, group)}
+
+
+def _named(flow: Flow) -> list[str]:
+    """Those that the file names outright."""
+    return [group for group in flow.groups if group.replace("-", "").replace("_", "").isalnum()]
+
+
+def heartbeats(flow: Flow, target: Patient) -> Finding:
+    topic = NewTopic(policy.HEARTBEATS, 1, flow.heartbeats_replication_factor, COMPACT)
+    return internal(
+        f"flow {flow.name}: heartbeats",
+        target,
+        [(topic, "heartbeats.topic.replication.factor")],
+        WRITE,
+        otherwise=f"{flow.name}.emit.heartbeats.enabled = false",
+    )
+
+
+def internal(
+    name: str, place: Patient, topics: list[tuple[NewTopic, str]], *operations: int, otherwise: str
+) -> Finding:
+    """Topics of our own (with the key of their replication factor): there or to be made, and used."""
+    factors = {topic.name: key for topic, key in topics}
+    new = [topic for topic, _ in topics if topic.name not in place.topics]
+    uncreatable = place.uncreatable(new)
+    lacks = with_create(place.refused(factors, *operations), uncreatable)
+    other = {topic: problem for topic, problem in uncreatable.items() if problem.code not in NOT_ALLOWED}
+    if other:
+        topic, problem = next(iter(other.items()))
+        fix = f"Set {factors[topic]} to what {place.cluster.alias} has brokers for, or {otherwise}"
+        return Finding(name, False, f"{listed(other)} could not be created: {problem.name}", fix)
+    well = f"{listed(factors)} in {place.cluster.alias} may be {'made and ' if new else ''}used"
+    return verdict(name, place, lacks, well, otherwise=otherwise)
+
+
+def _acls(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
+    name, off = f"flow {flow.name}: topic ACLs", f"{flow.name}.sync.topic.acls.enabled = false"
+    for place, operation, well in ((source, DESCRIBE, "may be read"), (target, ALTER, "may be added")):
+        alias = place.cluster.alias
+        found = place.client.describe_acls()
+        if isinstance(found, BrokerError) and found.code == SECURITY_DISABLED:
+            yield Finding(f"{name} in {alias}", True, "it has no authorizer: none are synced")
+            return
+        lacks = [] if place.may(operation) else [Lack("cluster", "", frozenset({operation}))]
+        yield verdict(f"{name} in {alias}", place, lacks, well, otherwise=off)
