@@ -1,0 +1,50 @@
+"""What a coordinator says to its tasks, without clusters: nothing here reaches for one."""
+
+from heliograph.flow.coordinator import Coordinator
+from heliograph.flow.topics import Route, Survey
+from heliograph.mirror.assignment import Coordinates
+from heliograph.types import Cluster, Flow, TopicPartition
+
+
+class Heard:
+    def __init__(self):
+        self.words = []
+
+    def say(self, word, **more):
+        self.words.append(word)
+
+
+def coordinator():
+    flow = Flow(*(Cluster(name, {"bootstrap.servers": "127.0.0.1:1"}) for name in "ab"))
+    return Coordinator(flow, Coordinates("127.0.0.1", 3, b"key"), epoch_seconds=60)
+
+
+def survey(*topics):
+    routes = (Route(TopicPartition(topic, 0), None, TopicPartition(f"a.{topic}", 0), 1 << 20) for topic in topics)
+    return Survey(tuple(routes), topics=len(topics))
+
+
+def test_a_change_of_plan_reaches_tasks_that_were_not_there_yet():
+    one = coordinator()
+    one._take(survey("t"))
+    late = Heard()
+    one.joined((1, 0, 0), late)
+    assert late.words == ["turn"]
+
+
+def test_a_change_of_plan_turns_the_page_and_ends_nobody():
+    one = coordinator()
+    voice = Heard()
+    one.joined((1, 0, 0), voice)
+    one._take(survey("t"))
+    one._take(survey("t"))
+    assert voice.words == ["turn"]
+
+
+def test_stopping_ends_those_that_are_there_and_those_that_come():
+    one = coordinator()
+    there, late = Heard(), Heard()
+    one.joined((1, 0, 0), there)
+    one.stop()
+    one.joined((1, 1, 0), late)
+    assert (there.words, late.words) == (["finish"], ["finish"])
