@@ -38,8 +38,8 @@ class Standalone:
 
     def join(self, count: int = 1) -> list[Process]:
         """So many more workers, started side by side: one core and a gigabyte each."""
+        self._wait_said(self._master, "I have been elected leader")  # a worker that comes too early waits long
         new = [self._launch_worker() for _ in range(count)]
-        self._wait_said(self._master, "I have been elected leader")
         for worker in new:
             self._wait_said(worker, "Successfully registered with master")
         return new
