@@ -1,5 +1,4 @@
-"""What fault tests need: `heliograph run` as a process of its own, a feed that never rests, a comparison that hides
-nothing.
+"""`heliograph run` as a process of its own, a feed that never rests, a comparison that hides nothing.
 
 Nothing of ours is called in-process: the command is started as a user starts it, watched by its JSON lines and by
 psutil, and its work is judged by what confluent-kafka reads from both clusters.
@@ -15,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,15 +23,22 @@ import psutil
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from heliograph.embedded import Kafka
+from heliograph.embedded import broker as embedded_broker
 from tests.kit import contents, end_offsets, read_all, wait_until
 
 COMMAND = Path(sys.executable).with_name("heliograph")
 DAEMON = "heliograph.spark.daemon"
+LINES_BYTES = 1 << 20  # more than two JSON lines of a run ever have
 START_SECONDS = 300.0  # eight seconds on a quiet machine; minutes on two cores that others use as well
 
 ONE_BROKER: Mapping[str, object] = {"replication_factor": 1, "offset_storage_replication_factor": 1}
 
 Client = Mapping[str, str]
+
+
+def write_file(path: Path, properties: Mapping[str, str]) -> Path:
+    embedded_broker.write_properties(path, properties)
+    return path
 
 
 def write_properties(path: Path, source: Kafka, target: Kafka, topics: str, **more: object) -> Path:
@@ -52,50 +58,78 @@ def write_properties(path: Path, source: Kafka, target: Kafka, topics: str, **mo
 class Run:
     """One `heliograph run`. Its words go to files in a folder of its own, where its temporary files go too."""
 
-    def __init__(self, properties: Path, folder: Path, *arguments: str) -> None:
+    def __init__(self, properties: Path, folder: Path, *arguments: str, verbose: bool = True) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
         temporary = folder / "tmp"
         temporary.mkdir()
         self._out, self._err = folder / "out.jsonl", folder / "err.log"
+        command = [str(COMMAND), "run", str(properties), "--report-seconds", "0.2", *(["-v"] if verbose else [])]
+        self._began = time.monotonic()
+        self.seconds = 0.0  # from its start to its end, once it has ended
+        self.stop_seconds = 0.0  # from the signal to its end
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = psutil.Popen(
-                [str(COMMAND), "run", str(properties), "--report-seconds", "0.3", "-v", *arguments],
+                [*command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "TMPDIR": str(temporary)},
+                env={**os.environ, "TMPDIR": str(temporary), "NO_COLOR": "1"},
             )
 
     # What it says
 
-    def status(self) -> dict[str, Any]:
-        """The first flow of its last whole JSON line; empty before the first."""
-        lines = self._out.read_bytes().splitlines(keepends=True)
+    def lines(self) -> list[dict[str, Any]]:
+        """Its whole JSON lines."""
+        return [json.loads(line) for line in self._out.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+    def flows(self) -> list[dict[str, Any]]:
+        """All flows of its last whole JSON line; none before the first."""
+        with self._out.open("rb") as out:
+            out.seek(max(out.seek(0, os.SEEK_END) - LINES_BYTES, 0))  # a run of minutes says megabytes
+            lines = out.read().splitlines(keepends=True)
         whole = [line for line in lines[-2:] if line.endswith(b"\n")]
-        return dict(json.loads(whole[-1])["flows"][0]) if whole else {}
+        return [dict(flow) for flow in json.loads(whole[-1])["flows"]] if whole else []
+
+    def status(self, flow: str = "") -> dict[str, Any]:
+        """The last status of this flow, or of the first; empty before there is one."""
+        return next((one for one in self.flows() if flow in ("", one["name"])), {})
+
+    def said(self) -> str:
+        """All that it wrote to stderr."""
+        return self._err.read_text(errors="replace")
+
+    def words(self, lines: int = 25) -> str:
+        """The end of what it wrote to stderr, and its last status: for a failing test's message."""
+        return "\n".join([*self.said().splitlines()[-lines:], json.dumps(self.status())])
+
+    # Waiting
+
+    def wait(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = START_SECONDS) -> None:
+        """Until the condition holds; it must not end before."""
+
+        def holds() -> object:
+            self.require_running()
+            return condition()
+
+        try:
+            wait_until(holds, what=f"{what} of {self.folder.name}", timeout_seconds=timeout_seconds)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}:\n{self.words()}") from None
+
+    def wait_for(self, key: str, least: int, timeout_seconds: float = START_SECONDS) -> None:
+        """Until its status says `key` >= least, for example records."""
+        self.wait(
+            lambda: int(self.status().get(key) or 0) >= least, what=f"{key} >= {least}", timeout_seconds=timeout_seconds
+        )
 
     def wait_copied(self, more: int, timeout_seconds: float = 90) -> None:
         """Until it says that it has copied so many more records than it says now."""
         self.wait_for("records", int(self.status().get("records") or 0) + more, timeout_seconds)
 
-    def wait_for(self, key: str, least: int, timeout_seconds: float = START_SECONDS) -> None:
-        """Until its status says `key` >= least, for example records."""
-
-        def there() -> bool:
-            self.require_running()
-            return int(self.status().get(key) or 0) >= least
-
-        wait_until(there, what=f"{key} >= {least} of {self.folder.name}", timeout_seconds=timeout_seconds)
-
     def require_running(self) -> None:
         if self.process.poll() is not None:
             raise AssertionError(f"heliograph run ended with {self.process.returncode}:\n{self.words()}")
-
-    def words(self, lines: int = 25) -> str:
-        """The end of what it wrote to stderr, and its last status: for a failing test's message."""
-        said = self._err.read_text(errors="replace").splitlines()[-lines:]
-        return "\n".join([*said, json.dumps(self.status())])
 
     # Its processes
 
@@ -118,14 +152,22 @@ class Run:
         self.process.wait(30)
         return family
 
-    def stop(self) -> int:
-        """SIGTERM, and its exit code."""
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """This signal, and its exit code. Nothing may be left of it."""
         family = self.family()
+        began = time.monotonic()
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(30)
+            self.process.send_signal(number)
+        code = self.wait_ended(30)
+        self.stop_seconds = time.monotonic() - began
         wait_until_gone(family)
-        return int(code)
+        return code
+
+    def wait_ended(self, timeout_seconds: float = 120) -> int:
+        """Until it has ended by itself; its exit code."""
+        code = int(self.process.wait(timeout_seconds))
+        self.seconds = self.seconds or time.monotonic() - self._began
+        return code
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +175,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in [self.process, *self.family()]:
+        for one in [*self.family(), self.process]:
             try:
                 one.kill()
             except psutil.NoSuchProcess:
