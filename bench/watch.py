@@ -37,8 +37,8 @@ class Watch:
         self._cluster = cluster
         self._connection: Connection | None = None
 
-    def create(self, topic: str, partitions: int) -> None:
-        for future in self._admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        for future in self._admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))]).values():
             future.result(TIMEOUT_S)
         deadline = time.monotonic() + TIMEOUT_S
         while self._ends(topic, partitions) is None:  # known to the cluster is not yet led by its broker
