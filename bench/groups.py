@@ -92,6 +92,7 @@ class Topics:
             producer.begin_transaction()
             for i in range(n % 7 + 1):
                 producer.produce(topic, b"%d-%d-%d" % (turn, n, i), b"k", partition=i % PARTITIONS["transactional"])
+            _flush(producer)  # what is still queued when a transaction is aborted would never be written
             (producer.abort_transaction if n % 3 == 2 else producer.commit_transaction)(TIMEOUT_S)
 
 
@@ -195,6 +196,7 @@ def figures(
     found = {
         "places": float(total),
         "exact": float(exact),
+        "exact_percent": 100 * exact / total,
         "not_exact": float(total - exact),
         "missed": float(sum(missed)),
         "untranslated": float(total - len(again)),

@@ -92,7 +92,7 @@ def _short(results: Mapping[str, Measured]) -> str:
         "copy": (("records/s", "records_per_s", ",.0f"), ("CPU µs/record", "cpu_us_window", ".2f")),
         "rate": (("p99 ms", "p99_ms", ",.0f"), ("steady memory MB", "steady_mb", ",.0f")),
         "start": (("first record after, s", "first_record_s", ".1f"),),
-        "groups": (("offsets on the very record", "exact", ",.0f"), ("of", "places", ",.0f")),
+        "groups": (("offsets on the very record, %", "exact_percent", ".0f"),),
     }
     for name, scenario in SCENARIOS.items():
         for head, figure, spec in figures[scenario.kind] if name in results else ():

@@ -98,7 +98,7 @@ SCENARIOS: dict[str, Scenario] = {
             "200 groups at random offsets of a plain, a compacted and a transactional topic, 3 restarts",
             "groups", 0, 0, groups=200, peers=REPLICATORS,
             brokers=(("log.cleaner.backoff.ms", "300"),),
-            by_default=False,  # five minutes, of which MM2 as it comes waits two for its intervals
+            by_default=False,  # four minutes, of which MM2 as it comes waits one for its first checkpoints
         ),
     )
 }  # fmt: skip

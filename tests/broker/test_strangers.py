@@ -77,6 +77,7 @@ def fill(kafka: Kafka, partitions: tuple[int, ...]) -> None:
         for n in range(20):
             for p in partitions:
                 producer.produce(TOPIC, b"%d-%d-%d-%d" % (p, ends[p], turn, n), b"k", partition=p)
+        producer.flush(30)  # what is still queued when a transaction is aborted would never be written
         (producer.abort_transaction if turn % 3 == 2 else producer.commit_transaction)(30)
 
 

@@ -49,8 +49,8 @@ def test_figures_count_offsets_and_groups() -> None:
     wanted = {"a": {PLACE: 7}, "b": {PLACE: 7}, "c": {PLACE: 7}, "d": {PLACE: 3}}
     placed = {("a", PLACE): 6, ("b", PLACE): 2, ("c", PLACE): 8}
     assert figures(wanted, placed, {PLACE: EVEN}) == {
-        "places": 4, "exact": 1, "not_exact": 3, "missed": 2, "untranslated": 1, "groups_without": 1,
-        "again_median": 0, "again_max": 4,
+        "places": 4, "exact": 1, "exact_percent": 25, "not_exact": 3, "missed": 2, "untranslated": 1,
+        "groups_without": 1, "again_median": 0, "again_max": 4,
     }  # fmt: skip
     assert "again_max" not in figures(wanted, {}, {PLACE: EVEN})
 
