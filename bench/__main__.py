@@ -16,7 +16,7 @@ import click
 import psutil
 from confluent_kafka import KafkaException
 
-from bench import report, results, turns
+from bench import report, results, translation, turns
 from bench.load import Loaded, load
 from bench.peers import Job
 from bench.results import EXACT, Measured, Row
@@ -40,7 +40,8 @@ WARM_SHARE = 0.75  # of a topic that the bare loops move before anybody is measu
 @click.option("--scale", default=1.0, show_default=True, help="Records and seconds, times this.")
 @click.option("--save/--no-save", default=None, help="Renew results.md. [default: if all peers run at scale 1]")
 def main(scenarios: tuple[str, ...], peers: str, runs: int, scale: float, save: bool | None) -> None:
-    """Measure SCENARIOS (default: all): lz4, plain, large, tiny, far, many, latency, start."""
+    """Measure SCENARIOS (default: all of lz4, plain, large, tiny, far, many, latency, start; and, when named,
+    translation)."""
     wanted = _peers(peers)
     try:
         chosen = [scenario.scaled(scale) for scenario in select(scenarios)]
@@ -49,8 +50,8 @@ def main(scenarios: tuple[str, ...], peers: str, runs: int, scale: float, save: 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that every `finally` runs, as it does for Ctrl-C
     show = Progress()
     measured = []
-    for far in dict.fromkeys(s.far for s in chosen):
-        together = [s for s in chosen if s.far == far]
+    for far, brokers in dict.fromkeys((s.far, s.brokers) for s in chosen):
+        together = [s for s in chosen if (s.far, s.brokers) == (far, brokers)]
         for one in _measure(far, together, wanted, runs, scale, show):
             measured.append(one)
             _keep(one, save if save is not None else scale == 1 and set(wanted) == set(PEERS), show)
@@ -71,7 +72,7 @@ def _measure(
     far: Side, scenarios: list[Scenario], peers: tuple[str, ...], runs: int, scale: float, show: Progress
 ) -> Iterator[Measured]:
     show.headline(f"two clusters start{', the ' + far + ' far away' if far else ''}")
-    with rig(far) as both, _folder() as folder:
+    with rig(far, dict(scenarios[0].brokers)) as both, _folder() as folder:
         for scenario in scenarios:
             show.headline(f"{scenario.name}: {scenario.title}")
             taking_part = [p for p in scenario.peers if p in peers]
@@ -81,6 +82,14 @@ def _measure(
 
 
 def _rows(both: Rig, scenario: Scenario, peers: list[str], runs: int, folder: Path, show: Progress) -> Iterator[Row]:
+    if scenario.kind == "groups":
+        for run in range(1, runs + 1):
+            show.begin(f"{scenario.name} {run}/{runs}")
+            order = peers if run % 2 else peers[::-1]
+            for row in translation.rows(both, scenario, order, run, folder, show.say):
+                show.headline(f"  {scenario.name} {run}/{runs} {row.peer}: {brief(row)}")
+                yield row
+        return
     topic = f"{TOPIC}-{scenario.name}"
     loaded = None
     if scenario.kind != "rate":
@@ -110,7 +119,7 @@ def _warm(both: Rig, scenario: Scenario, loaded: Loaded, folder: Path, show: Pro
 def _turn(both: Rig, job: Job, loaded: Loaded | None, run: int, show: Progress) -> Row:
     try:
         if loaded is None:
-            both.source.watch.create(job.topic, job.scenario.partitions, job.scenario.topic_config)
+            both.source.watch.create(job.topic, job.scenario.partitions, dict(job.scenario.topic_config))
             return turns.stream(both, job, run, show.say)
         if job.peer == LIMIT:
             return turns.bare_loops(both, job, loaded, run, show.say)
@@ -135,6 +144,8 @@ def brief(row: Row) -> str:
     shown = {
         "records_per_s": "{:,.0f} records/s", "cpu_us_window": "{:,.2f} µs CPU a record", "p50_ms": "p50 {:,.1f} ms",
         "p99_ms": "p99 {:,.1f} ms", "first_record_s": "first record after {:.1f} s", "peak_mb": "peak {:,.0f} MB",
+        "exact": "{:,.0f} on the very record", "places": "of {:,.0f}", "again_max": "up to {:,.0f} read again",
+        "missed": "{:,.0f} missed",
     }  # fmt: skip
     words = [text.format(row.figures[figure]) for figure, text in shown.items() if figure in row.figures]
     return ", ".join([row.verdict, *words, *([row.note] if row.note else [])])

@@ -35,6 +35,7 @@ class Job:
     target: str
     scenario: Scenario
     folder: Path
+    target_alias: str = TARGET_ALIAS
 
     @property
     def remote(self) -> str:
@@ -43,15 +44,17 @@ class Job:
 
 def properties(job: Job) -> dict[str, str]:
     """The settings file of a turn."""
-    flow = f"{job.alias}->{TARGET_ALIAS}"
+    flow = f"{job.alias}->{job.target_alias}"
     base = {
-        "clusters": f"{job.alias}, {TARGET_ALIAS}",
+        "clusters": f"{job.alias}, {job.target_alias}",
         f"{job.alias}.bootstrap.servers": job.source,
-        f"{TARGET_ALIAS}.bootstrap.servers": job.target,
+        f"{job.target_alias}.bootstrap.servers": job.target,
         f"{flow}.enabled": "true",
         f"{flow}.topics": job.topic,
         **SINGLE_COPIES,
     }
+    if job.scenario.kind == "groups":  # a copy that is not compacted itself: its offsets can be compared
+        base["config.properties.exclude"] = ".*"
     return {**base, **(tuning(job) if job.peer == TUNED else {})}
 
 
@@ -61,6 +64,8 @@ def tuning(job: Job) -> dict[str, str]:
     Records are written by the Connect worker's producer, which only `<target>.producer.*` (or
     `<flow>.producer.override.*`) reaches; they are read by the task's consumer: `<source>.consumer.*`.
     """
+    if job.scenario.kind == "groups":
+        return _tuning_for_offsets(job)
     producer = {
         "batch.size": str(512 * 1024),
         "linger.ms": "100"
@@ -84,9 +89,23 @@ def tuning(job: Job) -> dict[str, str]:
     return {
         "tasks.max": str(min(job.scenario.partitions, 4)),
         "offset.lag.max": "10000",  # an offset sync each 100 records is a second stream of produce requests
-        f"{TARGET_ALIAS}->{job.alias}.emit.heartbeats.enabled": "false",  # no second worker for the way back
-        **{f"{TARGET_ALIAS}.producer.{key}": value for key, value in producer.items()},
+        f"{job.target_alias}->{job.alias}.emit.heartbeats.enabled": "false",  # no second worker for the way back
+        **{f"{job.target_alias}.producer.{key}": value for key, value in producer.items()},
         **{f"{job.alias}.consumer.{key}": value for key, value in consumer.items()},
+    }
+
+
+def _tuning_for_offsets(job: Job) -> dict[str, str]:
+    """An offset sync for every record, and everything that waits for an interval once a second."""
+    return {
+        "offset.lag.max": "0",
+        "emit.checkpoints.interval.seconds": "1",
+        "refresh.groups.interval.seconds": "1",
+        "sync.group.offsets.enabled": "true",
+        "sync.group.offsets.interval.seconds": "1",
+        f"{job.target_alias}.offset.flush.interval.ms": "1000",  # when syncs that wait go out, too
+        f"{job.alias}.consumer.isolation.level": "read_committed",  # otherwise it copies aborted records as well
+        f"{job.target_alias}->{job.alias}.emit.heartbeats.enabled": "false",
     }
 
 

@@ -7,7 +7,7 @@ its listeners apart by protocol).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -44,24 +44,25 @@ class Rig:
 
 
 @contextmanager
-def rig(far: Side = "") -> Iterator[Rig]:
-    """Both clusters up, one of them far away if asked; all gone at the end."""
+def rig(far: Side = "", more: Mapping[str, str] | None = None) -> Iterator[Rig]:
+    """Both clusters up, with `more` settings, one of them far away if asked; all gone at the end."""
+    config = {**BROKER_CONFIG, **(more or {})}
     with ExitStack() as stack:
-        source, target = (_kafka(stack, name, far == name) for name in ("source", "target"))
+        source, target = (_kafka(stack, name, far == name, config) for name in ("source", "target"))
         stack.enter_context(running(source, target))
         yield Rig(_face(source, far == "source"), _face(target, far == "target"))
 
 
-def _kafka(stack: ExitStack, name: str, far: bool) -> Kafka:
+def _kafka(stack: ExitStack, name: str, far: bool, config: Mapping[str, str]) -> Kafka:
     if not far:
-        return Kafka(name, config=BROKER_CONFIG, jvm=SERVER_JVM)
+        return Kafka(name, config=config, jvm=SERVER_JVM)
 
     def behind_the_link(_: int, listener: str, port: int) -> str:
         if listener == DIRECT:
             return f"{LOOPBACK}:{port}"
         return stack.enter_context(Link(port, delay_ms=ROUND_TRIP_MS / 2)).address
 
-    return Kafka(name, config=BROKER_CONFIG, jvm=SERVER_JVM, security=("PLAINTEXT", DIRECT), advertised=behind_the_link)
+    return Kafka(name, config=config, jvm=SERVER_JVM, security=("PLAINTEXT", DIRECT), advertised=behind_the_link)
 
 
 def _face(kafka: Kafka, far: bool) -> Face:

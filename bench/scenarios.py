@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Side = Literal["", "source", "target"]
-Kind = Literal["copy", "rate", "start"]
+Kind = Literal["copy", "rate", "start", "groups"]
 
 MM2, TUNED, HELIOGRAPH, LIMIT = "mm2", "mm2-tuned", "heliograph", "limit"
 PEERS = (MM2, TUNED, HELIOGRAPH, LIMIT)
@@ -27,6 +27,7 @@ class Scenario:
     kind `copy`: the topic is full before a peer starts; how fast is it copied?
     kind `rate`: records arrive at `rate_per_s` for `seconds` while the peer runs; how late are they, at what memory?
     kind `start`: from launching the command to the first record on the target.
+    kind `groups`: `groups` consumer groups at random offsets; how near is each placed on the target? (See `groups`.)
     """
 
     name: str
@@ -44,6 +45,9 @@ class Scenario:
     peers: tuple[str, ...] = PEERS
     runs_at_least: int = 1
     topic_config: tuple[tuple[str, str], ...] = ()  # of the source's topic; every peer carries it to its copy
+    groups: int = 0
+    brokers: tuple[tuple[str, str], ...] = ()  # further settings of both brokers
+    by_default: bool = True  # whether it is among those of a run that names none
 
     def scaled(self, scale: float) -> Scenario:
         """The same scenario, smaller or larger: counts and durations, never shapes (partitions, batches, rates)."""
@@ -51,6 +55,7 @@ class Scenario:
             self,
             records=max(int(self.records * scale), 100) if self.records else 0,
             seconds=max(self.seconds * scale, 5) if self.seconds else 0,
+            groups=max(int(self.groups * scale), 5) if self.groups else 0,
         )
 
 
@@ -96,11 +101,21 @@ SCENARIOS: dict[str, Scenario] = {
             "from launching the command to the first record copied",
             "start", 1000, 230, peers=REPLICATORS, runs_at_least=3,
         ),
+        Scenario(
+            "translation",
+            "200 groups at random offsets of a plain, a compacted and a transactional topic, 3 restarts",
+            "groups", 0, 0, groups=200, peers=REPLICATORS,
+            brokers=(("log.cleaner.backoff.ms", "300"),),
+            by_default=False,  # four minutes, of which MM2 as it comes waits one for its first checkpoints
+        ),
     )
 }  # fmt: skip
 
 # A name on the command line that stands for several scenarios.
-GROUPS: dict[str, tuple[str, ...]] = {"far": ("far-source", "far-target"), "all": tuple(SCENARIOS)}
+GROUPS: dict[str, tuple[str, ...]] = {
+    "far": ("far-source", "far-target"),
+    "all": tuple(name for name, s in SCENARIOS.items() if s.by_default),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +154,7 @@ THRESHOLDS: dict[str, tuple[Threshold, ...]] = {
         Threshold("p99_ms", "", 1000, False, "p99 under a second"),
     ),
     "latency": (Threshold("p99_ms", "mm2-best", 1, False, "p99 not above MM2's (the better of the two)"),),
+    "translation": (Threshold("not_exact", "", 0, False, "offsets not placed on the very record: none"),),
     "start": (Threshold("first_record_s", "mm2-best", 1.2, False, "within 1.2 × of MM2 (the better of the two)"),),
 }
 

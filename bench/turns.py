@@ -53,7 +53,7 @@ def copy(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
         if finished:
             time.sleep(SETTLE_S)
         elif progress[-1][1] == 0:
-            return Row(job.peer, run, "did not start", note=_last_words(process))
+            return Row(job.peer, run, "did not start", note=last_words(process))
     judged = verdict(loaded.ends, rig.target.watch.ends(job.remote, partitions), finished)
     if judged == EXACT:
         say("is compared", 1)
@@ -104,7 +104,7 @@ def stream(rig: Rig, job: Job, run: int, say: Say) -> Row:
     began = time.monotonic()
     with launched(job) as process, Tree(process.pid) as tree:
         if not target.await_topic(job.remote, scenario.partitions, START_LIMIT_S):
-            return Row(job.peer, run, "did not start", note=_last_words(process))
+            return Row(job.peer, run, "did not start", note=last_words(process))
         feed = Source(source, job.topic, scenario.partitions, scenario.rate_per_s, scenario.value_bytes)
         with Sink(target, job.remote, scenario.partitions) as sink, feed:
             _await(lambda: bool(sink.arrivals), began + START_LIMIT_S)
@@ -149,7 +149,7 @@ def start(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
                 first = time.monotonic()
             say("starts", 0)
         if first is None:
-            return Row(job.peer, run, "did not start", note=_last_words(process))
+            return Row(job.peer, run, "did not start", note=last_words(process))
         everything = first + job.scenario.limit_s
         finished = _await(lambda: rig.target.watch.ends(job.remote, partitions) == loaded.ends, everything)
     judged = verdict(loaded.ends, rig.target.watch.ends(job.remote, partitions), finished)
@@ -174,7 +174,7 @@ def _await(condition: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-def _last_words(process: Process) -> str:
+def last_words(process: Process) -> str:
     lines = [line.strip() for line in process.last_lines(5).splitlines() if line.strip()]
     # Results are committed: no folders of this machine in them.
     return re.sub(r"(?:/[\w.+-]+)+/", "…/", lines[-1])[:300] if lines else "it said nothing"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -37,8 +37,8 @@ class Watch:
         self._cluster = cluster
         self._connection: Connection | None = None
 
-    def create(self, topic: str, partitions: int, config: Iterable[tuple[str, str]] = ()) -> None:
-        for future in self._admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config))]).values():
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        for future in self._admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))]).values():
             future.result(TIMEOUT_S)
         deadline = time.monotonic() + TIMEOUT_S
         while self._ends(topic, partitions) is None:  # known to the cluster is not yet led by its broker

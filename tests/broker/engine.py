@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from heliograph.embedded import Kafka
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
+from heliograph.flow.rewinds import Rewinds
 from heliograph.flow.status import FlowStatus
 from heliograph.mirror import task as task_module
 from heliograph.mirror.assignment import Assignment
@@ -26,6 +27,7 @@ from heliograph.wire import Client
 from tests.kit import contents, read_all, wait_until
 
 task_module.REPORT_EVERY_S = 0.1  # tests wait for reports
+Rewinds.seen_s = 0.5  # and for groups that go back
 
 
 class Crash(Exception):

@@ -2,8 +2,8 @@
 
 Where MM2's suite has variants, so has this one: the default policy, the identity policy (one way), TLS with a login on
 both sides, and a source written in transactions where its offsets play a part. Where MM2 asks for an offset within some
-lag, the very record is asked for. Every test has topics and aliases of its own on clusters that the module shares;
-chains and rings of three are at the end, as Java sees them.
+lag, the very record is asked for. Every test has topics and aliases of its own on clusters that the module shares.
+Chains, rings and hubs: `test_topologies`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from heliograph.embedded import Kafka, running
-from heliograph.flow.specialists import Specialists
 from heliograph.formats import Checkpoint
 from heliograph.mirror import task
 from heliograph.policy import IDENTITY_POLICY
 from heliograph.types import Flow, Naming
-from tests.broker.engine import Engine, assert_same, one_flow, topics_of
-from tests.broker.test_java_client import ask_java
+from tests.broker.engine import Engine, one_flow, topics_of
 from tests.broker.test_topic_sync import alter, settings, value
 from tests.broker.test_translation import committed, set_offsets
 from tests.kit import Record, contents, create_topic, end_offsets, produce, read_all, wait_until
@@ -440,73 +438,3 @@ def test_replicate_from_latest(case: Case) -> None:
     )
     for p, records in mine.items():
         assert [r.content for r in theirs[p]] == [r.content for r in records[before[p] :]]
-
-
-# ---- three clusters
-
-
-def hop(source: Kafka, target: Kafka, aliases: dict[str, str], topics: str, **more: Any) -> Flow:
-    ends = source.cluster(aliases[source.name]), target.cluster(aliases[target.name])
-    quick = {"refresh_topics_interval_seconds": QUICK_S, "emit_heartbeats_s": QUICK_S, "offset_storage_partitions": 1}
-    return one_flow(*ends, rf"(.*\.)?{topics}", **{**quick, **more})
-
-
-def aliases_of(three: tuple[Kafka, ...]) -> dict[str, str]:
-    number = next(_numbers)
-    return {kafka.name: f"{kafka.name}{number}" for kafka in three}
-
-
-def test_a_chain_of_three(three: tuple[Kafka, ...]) -> None:
-    """A->B->C: names grow by a hop each, and so do heartbeats; A gets them by a pair that copies nothing."""
-    a, b, c = three
-    aliases = aliases_of(three)
-    one, two = aliases["left"], aliases["right"]
-    topic = create_topic(a.confluent(), f"chain-{one}")
-    produce(a.confluent(), topic, [Record(b"k", b"%d" % n) for n in range(50)])
-    beats = Specialists(hop(b, a, aliases, topic, enabled=False))
-    beats.start()
-    try:
-        with Engine(hop(a, b, aliases, topic)) as first, Engine(hop(b, c, aliases, topic)) as second:
-            names = {f"{two}.{one}.{topic}", f"{two}.heartbeats", f"{two}.{one}.heartbeats"}
-            first.wait_copied(topic)
-            second.wait(lambda: names <= topics_of(c.confluent()), what=f"{names}", timeout_seconds=60)
-            second.wait_copied(f"{one}.{topic}")
-    finally:
-        beats.stop()
-        beats.close()
-    assert_same(a, c, topic, f"{two}.{one}.{topic}")
-    on_c, on_b = ask_java(c.bootstrap, b.bootstrap)
-    assert {alias: on_c["hops"].get(alias) for alias in (one, two)} == {one: 2, two: 1}
-    assert on_b["hops"][one] == 1
-    assert two not in on_b["upstream"]
-    assert f"{two}.{topic}" not in topics_of(a.confluent())
-
-
-def test_a_ring_of_three(three: tuple[Kafka, ...]) -> None:
-    """Each cluster's topic goes round and stops before it comes home; heartbeats likewise."""
-    aliases = aliases_of(three)
-    ring = [(three[n], three[(n + 1) % 3], three[(n + 2) % 3]) for n in range(3)]
-    topic = f"ring-{aliases['left']}"
-    for home, _, _ in ring:
-        create_topic(home.confluent(), topic)
-        produce(home.confluent(), topic, [Record(b"k", b"%s-%d" % (home.name.encode(), n)) for n in range(30)])
-    wanted = {
-        home.name: {
-            f"{path}.{kind}"
-            for path in (aliases[last.name], f"{aliases[last.name]}.{aliases[middle.name]}")
-            for kind in (topic, "heartbeats")
-        }
-        for home, middle, last in ring
-    }
-    with ExitStack() as stack:
-        engines = [stack.enter_context(Engine(hop(home, middle, aliases, topic))) for home, middle, _ in ring]
-        for home, _, _ in ring:
-            engines[0].wait(lambda h=home: wanted[h.name] <= topics_of(h.confluent()), what=home.name)  # type: ignore[misc]
-        for engine, (_, _, last) in zip(engines, ring, strict=True):
-            engine.wait_copied(topic, f"{aliases[last.name]}.{topic}")
-    for (home, middle, last), answer in zip(ring, ask_java(*(k.bootstrap for k in three)), strict=True):
-        assert_same(middle, home, topic, f"{aliases[last.name]}.{aliases[middle.name]}.{topic}")
-        hops = {alias: answer["hops"].get(alias) for alias in aliases.values()}
-        assert hops == {aliases[last.name]: 1, aliases[middle.name]: 2, aliases[home.name]: None}
-        mine = {name for name in answer["remote"] if any(alias in name.split(".") for alias in aliases.values())}
-        assert {name for name in mine if name.endswith(topic)} == {n for n in wanted[home.name] if n.endswith(topic)}

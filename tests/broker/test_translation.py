@@ -87,6 +87,7 @@ def _transactions(kafka: Kafka, topic: str, turn: int) -> None:
         producer.begin_transaction()
         for i in range(n % 7 + 1):
             producer.produce(topic, b"%d-%d-%d" % (turn, n, i), b"k", partition=i % 2)
+        producer.flush(30)  # what is still queued when a transaction is aborted would never be written
         (producer.abort_transaction if n % 3 == 2 else producer.commit_transaction)(30)
 
 

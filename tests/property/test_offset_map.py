@@ -104,15 +104,20 @@ def test_nonsense_is_no_run(value: bytes) -> None:
     for span in offsetmap.decode(value):
         assert span.source >= 0
         assert span.target >= 0
-        assert span.length >= 0
-    assert offsetmap.subject_of_key(value, "a") is None
+        assert span.length > 0
+        assert max(span.source, span.target) + span.length <= offsetmap.OFFSETS
+    assert offsetmap.read(value, value, "a") is None
 
 
 def test_a_key_names_cluster_partition_and_topic_id() -> None:
     subject = Subject(TopicPartition("t", 3), None)
     key = offsetmap.key_of("a", subject, 7)
-    assert offsetmap.subject_of_key(key, "a") == subject
-    assert offsetmap.subject_of_key(key, "b") is None
+    spans = [Span(7, 5, 3), Span(12, 8, 1)]
+    assert offsetmap.read(key, offsetmap.encode(spans), "a") == (subject, spans)
+    assert offsetmap.read(key, None, "a") == (subject, [])
+    assert offsetmap.read(key, offsetmap.encode(spans), "b") is None
+    assert offsetmap.read(key, offsetmap.encode(spans[1:]), "a") is None  # not where its key says
+    assert offsetmap.read(key, offsetmap.encode([Span(7, 5, 2**63)]), "a") is None
 
 
 def test_long_rows_of_runs_fall_into_segments_that_read_back_as_one() -> None:

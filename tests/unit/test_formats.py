@@ -39,3 +39,15 @@ def test_nonsense_is_none_or_a_record_never_an_exception(
 
 def test_a_null_value_is_nobody() -> None:
     assert Checkpoint.read(Checkpoint("g", TopicPartition("t", 0), 1, 1).key(), None) is None
+
+
+@pytest.mark.parametrize("record", [VECTORS[0][0], VECTORS[1][0]])
+def test_a_version_that_is_not_known_is_not_guessed(record: Heartbeat | Checkpoint) -> None:
+    assert type(record).read(record.key(), b"\x00\x01" + record.value()[2:]) is None
+
+
+def test_offsets_and_partitions_below_zero_are_nonsense() -> None:
+    for bad in (Checkpoint("g", TopicPartition("t", -1), 1, 1), Checkpoint("g", TopicPartition("t", 0), 1, -1)):
+        assert Checkpoint.read(bad.key(), bad.value()) is None
+    bad_sync = OffsetSync(TopicPartition("t", 0), -5, 1)
+    assert OffsetSync.read(bad_sync.key(), bad_sync.value()) is None

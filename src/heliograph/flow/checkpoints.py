@@ -3,25 +3,34 @@
 In MM2's topic, byte for byte, so that Java's `translateOffsets` and every tool that reads it get the exact answer.
 
 Invariants:
-  a. For one group and partition the downstream offset only grows, unless the group went back on the source itself.
+  a. For one group and partition the downstream offset only grows, unless the group went back on the source itself, and
+     that was not only said by a coordinator that had died (`flow.rewinds`).
   b. Downstream passes over no record that the group has not read, and is never before the target's first record: a
      group that is placed there reads on without a gap, and without its `auto.offset.reset` deciding.
-  c. What is written is what was read back: after a restart the topic itself says where each group stood.
+  c. What is written is what was read back: the topic itself says where each group stands, also after a restart, also
+     when another mirror writes to it.
+  d. Of what others wrote, only what can be true counts: a checkpoint that is further on the target than its own offset
+     leads to would place a group behind records it has not read. It is passed over, and ours is written after it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import structlog
 
 from heliograph import policy
+from heliograph.batch import Record
 from heliograph.errors import BrokerError, HeliographError
 from heliograph.flow.compacted import CompactedLog
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.rewinds import Rewinds
+from heliograph.flow.strangers import Strangers
 from heliograph.formats import Checkpoint
+from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Committed
 
@@ -38,6 +47,9 @@ class Checkpoints:
         self._log = CompactedLog(target, policy.of(flow).checkpoints_topic(flow.source.alias))
         self._groups: tuple[str, ...] = ()
         self._groups_at = 0.0
+        self._rewinds = Rewinds()
+        self._strangers = Strangers(flow.name, self._log.topic)
+        self._unjudged: list[tuple[int, Record]] = []  # of the topic, with their partitions
         self.known: dict[Key, Checkpoint] = {}  # the last of each, as the topic has it
 
     # ---------------------------------------------------------------- a round
@@ -45,13 +57,16 @@ class Checkpoints:
     def emit(self) -> int:
         """Write what changed; how many."""
         self._open()
+        self._unjudged += self._log.news()
         self._refresh_groups()
         committed = self._committed()
         now_ms = time.time_ns() // 1_000_000
         # Positions first: the map is never behind them (its invariant a). The other way round the last run could be
-        # taken for longer than it is, over a hole that the map did not tell of yet.
+        # taken for longer than it is, over a hole that the map did not tell of yet. And checkpoints before both: what
+        # another mirror has just written may rest on positions that are as new.
         positions = dict(self._positions.catch_up())
         self._offsets.catch_up()
+        self._judge(positions)
         fresh: list[Checkpoint] = []
         starts = self._starts(committed)
         for group, offsets in committed.items():
@@ -72,30 +87,61 @@ class Checkpoints:
 
     def _worth(self, new: Checkpoint) -> bool:
         """MM2's rule, and invariant a."""
-        old = self.known.get((new.group, new.tp))
-        return old is None or new.upstream < old.upstream or new.downstream > old.downstream
+        key = new.group, new.tp
+        old = self.known.get(key)
+        if old is None or new.upstream >= old.upstream:
+            self._rewinds.none(key)
+            return old is None or new.downstream > old.downstream
+        return self._rewinds.believed(key, time.monotonic())
 
-    # ---------------------------------------------------------------- what it needs
+    # ---------------------------------------------------------------- the topic
 
     def _open(self) -> None:
-        if self._log.partitions:
-            return
-        self._log.ensure(1, self._flow.checkpoints_replication_factor, "checkpoints.topic.replication.factor")
-        nonsense = 0
-        for record in self._log.news([0]):
-            checkpoint = Checkpoint.read(record.key, record.value)
+        if not self._log.partitions:
+            self._log.ensure(1, self._flow.checkpoints_replication_factor, "checkpoints.topic.replication.factor")
+
+    def _judge(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """What the topic says, if it can be true (invariants c and d)."""
+        found = [(place, record, Checkpoint.read(record.key, record.value)) for place, record in self._unjudged]
+        limits = self._limits({c for _, _, c in found if c is not None}, positions)
+        for place, record, checkpoint in found:
             if checkpoint is None:
-                nonsense += 1
-            else:
+                whose = Checkpoint.read_key(record.key) if record.value is None else None
+                if whose is None:
+                    self._strangers.add(place, record.offset, "it is no checkpoint")
+                else:
+                    self.known.pop(whose, None)
+            elif checkpoint in limits and checkpoint.downstream > limits[checkpoint]:
+                self._strangers.add(place, record.offset, f"further than the offset of {checkpoint.group} leads")
+                self.known.pop((checkpoint.group, checkpoint.tp), None)
+            elif checkpoint in limits:
                 self.known[checkpoint.group, checkpoint.tp] = checkpoint
-        if nonsense:
-            log.warning(
-                "records that are no checkpoints: passed over",
-                flow=self._flow.name,
-                topic=self._log.topic,
-                records=nonsense,
-                fix="find out who else writes to this topic",
-            )
+        self._unjudged = []
+        self._strangers.tell()
+
+    def _limits(
+        self, checkpoints: Iterable[Checkpoint], positions: Mapping[TopicPartition, Position]
+    ) -> dict[Checkpoint, int]:
+        """The furthest that each may be on the target; those of other groups and topics than ours are left out."""
+        ours = {c: tp for c in checkpoints if (tp := self._concerns(c)) is not None}
+        exact = {c: self._offsets.translate(tp, c.upstream, positions) for c, tp in ours.items()}
+        # MM2 copied it, and its checkpoints are all that is known: they cannot lie behind the copy's end.
+        ends = self._bounds({c.tp for c, limit in exact.items() if limit is None}, "latest")
+        limits = {c: ends.get(c.tp, 0) if limit is None else limit for c, limit in exact.items()}
+        # By invariant b it may be at the copy's beginning, wherever its offset leads.
+        starts = self._bounds({c.tp for c, limit in limits.items() if c.downstream > limit}, "earliest")
+        return {c: max(limit, starts.get(c.tp, 0)) for c, limit in limits.items()}
+
+    def _concerns(self, checkpoint: Checkpoint) -> TopicPartition | None:
+        """The source partition, if it is a group and a topic of ours."""
+        names = policy.of(self._flow)
+        topic = names.upstream_topic(checkpoint.tp.topic)
+        if topic is None or names.topic_source(checkpoint.tp.topic) != self._flow.source.alias:
+            return None
+        ours = policy.accepts_topic(self._flow, topic) and policy.accepts_group(self._flow, checkpoint.group)
+        return TopicPartition(topic, checkpoint.tp.partition) if ours else None
+
+    # ---------------------------------------------------------------- what it needs
 
     def _refresh_groups(self) -> None:
         now = time.monotonic()
@@ -121,11 +167,13 @@ class Checkpoints:
     def _starts(self, committed: Mapping[str, Mapping[TopicPartition, Committed]]) -> dict[TopicPartition, int]:
         """The first offsets of the remote partitions concerned (invariant b)."""
         positions = self._positions.known
-        concerned: Iterable[TopicPartition] = {
-            tp for offsets in committed.values() for tp in offsets if tp in positions
-        }
-        remotes = [TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition) for tp in concerned]
+        concerned = {tp for offsets in committed.values() for tp in offsets if tp in positions}
+        remotes = {TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition) for tp in concerned}
+        return self._bounds(remotes, "earliest")
+
+    def _bounds(self, remotes: set[TopicPartition], at: Literal["earliest", "latest"]) -> dict[TopicPartition, int]:
+        """Of those that can be asked."""
         if not remotes:
             return {}
-        found = self._target.list_offsets(remotes, at="earliest", timeout_s=self._flow.admin_timeout_s)
-        return {tp: at for tp, at in found.items() if not isinstance(at, HeliographError)}
+        found = self._target.list_offsets(sorted(remotes), at=at, timeout_s=self._flow.admin_timeout_s)
+        return {tp: offset for tp, offset in found.items() if not isinstance(offset, HeliographError)}

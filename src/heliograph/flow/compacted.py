@@ -7,7 +7,7 @@ caller's business, and so is nonsense among them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from heliograph.batch import Record, decode_all, encode
 from heliograph.errors import BrokerError, ConfigError, WireError
@@ -63,15 +63,16 @@ class CompactedLog:
             records = [Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(part)]
             self._client.produce(TopicPartition(self.topic, partition), encode(records))
 
-    def news(self, partitions: Iterable[int] | None = None) -> Iterator[Record]:
-        """Every record since the last call, up to the ends as they are now."""
-        tps = [TopicPartition(self.topic, p) for p in (range(self.partitions) if partitions is None else partitions)]
+    def news(self) -> Iterator[tuple[int, Record]]:
+        """Every record since the last call with its partition, up to the ends as they are now."""
+        tps = [TopicPartition(self.topic, p) for p in range(self.partitions)]
         ends = self._client.list_offsets(tps, at="latest")
         for tp in tps:
             end = ends[tp]
             if isinstance(end, WireError):
                 raise end
-            yield from self._read(tp, end)
+            for record in self._read(tp, end):
+                yield tp.partition, record
 
     def _read(self, tp: TopicPartition, end: int) -> Iterator[Record]:
         at = self._read_to.get(tp.partition, 0)

@@ -192,8 +192,11 @@ class Coordinator:
             return
         starts = self._source.list_offsets([r.tp for r in routes], at=self.flow.start_at)
         ends = self._target.list_offsets([r.remote for r in routes], at="latest")
+        self._doubt([r for r in routes if r.tp not in anew], ends)
         wanted = {}
         for route in routes:
+            if (p := self._positions.known.get(route.tp)) is not None and p.claimed:
+                continue
             start, end = starts[route.tp], ends[route.remote]
             if isinstance(start, WireError) or isinstance(end, WireError):
                 why = start if isinstance(start, WireError) else end
@@ -204,6 +207,18 @@ class Coordinator:
             self._offsets.begin_anew(Subject(route.tp, route.topic_id), at, end)
             wanted[route.tp] = (at, route.topic_id, end)
         self._positions.claim(wanted)
+
+    def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
+        """Positions that others wrote, and that no mirror can have reached."""
+        known = {r: p for r in routes if (p := self._positions.known.get(r.tp)) is not None}
+        ends = self._source.list_offsets([r.tp for r in known], at="latest") if known else {}
+        beyond = {
+            r.tp: (end, remote_ends[r.remote] == 0)
+            for r, position in known.items()
+            if isinstance(end := ends[r.tp], int) and position.next_offset > end
+        }
+        if beyond:
+            self._positions.doubt(beyond)
 
     # ---------------------------------------------------------------- what tasks say
 

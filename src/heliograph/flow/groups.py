@@ -3,18 +3,21 @@
 Invariants:
   a. Only a group without members on the target is written to. Whether it has any is asked right before; what joins in
      between, the broker protects: it refuses a commit from outside while there are members.
-  b. No partition's offset is ever made smaller.
+  b. No partition's offset is ever made smaller, also not when a coordinator that died says that it is smaller than it
+     was: what was seen there once counts until the smaller one has lasted (`flow.rewinds`).
   c. Every write is logged: group, partition, from where to where.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import structlog
 
 from heliograph.errors import BrokerError
 from heliograph.flow.checkpoints import Checkpoints
+from heliograph.flow.rewinds import Rewinds
 from heliograph.formats import Checkpoint
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Committed
@@ -29,6 +32,8 @@ class GroupSync:
         self._flow = flow
         self._target = target
         self._checkpoints = checkpoints
+        self._rewinds = Rewinds()
+        self._seen: dict[tuple[str, TopicPartition], int] = {}  # where a group stood on the target; -1: nowhere
 
     def sync(self) -> int:
         """How many offsets were written."""
@@ -55,7 +60,7 @@ class GroupSync:
         ahead = {
             tp: Committed(c.downstream, -1, c.metadata)
             for tp, c in wanted.items()
-            if tp not in there or there[tp].offset < c.downstream  # invariant b
+            if self._stands(group, tp, there) < c.downstream  # invariant b
         }
         if not ahead:
             return 0
@@ -64,6 +69,7 @@ class GroupSync:
             before = there[tp].offset if tp in there else None
             if error is None:
                 written += 1
+                self._seen[group, tp] = ahead[tp].offset
                 log.info(
                     "group offset set", flow=self._flow.name, group=group, partition=str(tp), before=before,
                     now=ahead[tp].offset,
@@ -73,3 +79,14 @@ class GroupSync:
                     "group offset refused", flow=self._flow.name, group=group, partition=str(tp), why=str(error)
                 )
         return written
+
+    def _stands(self, group: str, tp: TopicPartition, there: Mapping[TopicPartition, Committed]) -> int:
+        """Where the group is on the target, as far as that can be believed."""
+        key = group, tp
+        read = there[tp].offset if tp in there else -1
+        before = self._seen.get(key, -1)
+        if read < before and not self._rewinds.believed(key, time.monotonic()):
+            return before
+        self._rewinds.none(key)
+        self._seen[key] = read
+        return read

@@ -1,37 +1,59 @@
 """The offset map of a flow, read back: where the target has the record at a source offset.
 
 Owned by the coordinator; tasks append to the topic (`mirror.task`). Answers from what is durable only: the map's
-topic and the positions, which never run ahead of it.
+topic and the positions, which never run ahead of it. A run that lies behind the end of its remote partition is nobody
+of ours': tasks write down only what was acknowledged.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError
 from heliograph.flow.compacted import CompactedLog
-from heliograph.mirror import positions
-from heliograph.mirror.offsetmap import Runs, Span, Subject, decode, subject_of_key
+from heliograph.flow.strangers import Strangers
+from heliograph.mirror import offsetmap, positions
+from heliograph.mirror.offsetmap import Runs, Segment, Span, Subject
 from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
-from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
+from heliograph.wire.codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 log = structlog.get_logger()
+
+JUDGE_S = 2.0  # planning waits for it; a partition that does not answer within this proves nothing
+JUDGED_AT_ONCE = 200  # records: up to a thousand runs each are held in memory until their partition's end is known
+
+
+class Unjudged(NamedTuple):
+    """A record of the topic whose runs reach further than we know their remote partition to."""
+
+    partition: int
+    offset: int
+    key: bytes
+    segment: Segment
 
 
 class OffsetMap:
     def __init__(self, client: Client, flow: Flow) -> None:
         self._flow = flow
+        self._client = client
         self._log = CompactedLog(client, policy.offset_map_topic(flow.source.alias))
         self._runs: dict[Subject, Runs] = {}
         self._keys: dict[Subject, set[bytes]] = {}
         self._lock = threading.Lock()
-        self._nonsense = 0
+        self._ends: dict[TopicPartition, int] = {}  # of source partitions' copies, as last asked for
+        self._unjudged: list[Unjudged] = []
+        self._strangers = Strangers(flow.name, self._log.topic)
 
     @property
     def topic(self) -> str:
@@ -62,15 +84,51 @@ class OffsetMap:
         if not self._log.partitions:
             return
         with self._lock:
-            for record in self._log.news():
-                subject = subject_of_key(record.key, self._flow.source.alias)
-                spans = decode(record.value)
-                if subject is None or (record.value is not None and not spans):
-                    self._unreadable(record.offset)
+            for partition, record in self._log.news():
+                segment = offsetmap.read(record.key, record.value, self._flow.source.alias)
+                if segment is None:
+                    self._strangers.add(partition, record.offset, "it is no run of offsets")
                     continue
-                if record.key is not None and spans:
-                    self._keys.setdefault(subject, set()).add(record.key)
-                self._runs.setdefault(subject, Runs()).add(spans)
+                self._take(Unjudged(partition, record.offset, record.key or b"", segment))
+                if len(self._unjudged) >= JUDGED_AT_ONCE:
+                    self._judge()
+            self._judge()
+            self._strangers.tell()
+
+    def _take(self, one: Unjudged) -> None:
+        """At once if it can be true; behind one that waits it waits too, since of two that contradict each other the
+        later one counts."""
+        subject, spans = one.segment
+        waits = any(subject == other.segment.subject for other in self._unjudged)
+        if not waits and _reach(spans) <= self._ends.get(subject.tp, 0):
+            self._add(one)
+        else:
+            self._unjudged.append(one)
+
+    def _add(self, one: Unjudged) -> None:
+        subject, spans = one.segment
+        if spans:
+            self._keys.setdefault(subject, set()).add(one.key)
+        self._runs.setdefault(subject, Runs()).add(spans)
+
+    def _judge(self) -> None:
+        if not self._unjudged:
+            return
+        remotes = {
+            TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition): tp
+            for tp in {one.segment.subject.tp for one in self._unjudged}
+        }
+        found = self._client.list_offsets(list(remotes), at="latest", timeout_s=JUDGE_S)
+        # Where there is no copy there are no runs; one that just has no leader proves nothing against them.
+        ends = {remotes[r]: end if isinstance(end, int) else _no_answer(end) for r, end in found.items()}
+        self._ends |= {tp: end for tp, end in ends.items() if end < offsetmap.OFFSETS}
+        for one in self._unjudged:
+            tp = one.segment.subject.tp
+            if _reach(one.segment.spans) <= ends[tp]:
+                self._add(one)
+            else:
+                self._strangers.add(one.partition, one.offset, f"a run behind the end of {tp}'s copy")
+        self._unjudged = []
 
     def last_run(self, tp: TopicPartition, position: Position) -> Span | None:
         with self._lock:
@@ -103,13 +161,11 @@ class OffsetMap:
         caught_up = position.target >= 0 and position.sequence > 0 and offset >= position.next_offset
         return position.target if caught_up else None
 
-    def _unreadable(self, offset: int) -> None:
-        self._nonsense += 1
-        if self._nonsense == 1:
-            log.warning(
-                "a record that is not ours in the offset map: passed over",
-                flow=self._flow.name,
-                topic=self._log.topic,
-                offset=offset,
-                fix="find out who writes to this topic; only heliograph should",
-            )
+
+def _no_answer(error: BrokerError) -> int:
+    return 0 if error.code == UNKNOWN_TOPIC_OR_PARTITION else offsetmap.OFFSETS
+
+
+def _reach(spans: list[Span]) -> int:
+    """The target offset behind the furthest of them."""
+    return max((span.target + span.length for span in spans), default=0)

@@ -1,6 +1,7 @@
 """The positions topic of a flow, read to its end again and again, and the claims of rule G.
 
-Owned by the coordinator. Tasks only append to the topic (`mirror.task`).
+Owned by the coordinator. Tasks only append to the topic (`mirror.task`). Records that make no sense are named and
+passed over; an offset that can be read and cannot be is taken back by `doubt`.
 """
 
 from __future__ import annotations
@@ -8,14 +9,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 from uuid import UUID
 
 from heliograph import policy
 from heliograph.batch import Record
 from heliograph.flow.compacted import CompactedLog
-from heliograph.mirror.positions import Position, encode, fold, key_of, partition_for, partition_of_key
+from heliograph.flow.strangers import Strangers
+from heliograph.mirror.positions import (
+    Position,
+    decode,
+    encode,
+    fold,
+    is_for_others,
+    key_of,
+    partition_for,
+    partition_of_key,
+)
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
+
+REMEMBERED = 8  # positions of an era: MM2 adds one a minute, and all but the last few will not be needed
 
 
 class PositionsLog:
@@ -24,7 +38,10 @@ class PositionsLog:
         self._flow = flow
         self._alias = flow.source.alias
         self._log = CompactedLog(client, flow.positions_topic or policy.positions_topic(self._alias))
+        self._strangers = Strangers(flow.name, self._log.topic)
         self.known: dict[TopicPartition, Position] = {}
+        # Of those whose last record has no producer id: this and the ones before, back to the last claimed one.
+        self._era: dict[TopicPartition, list[Heard]] = {}
         self._lock = threading.RLock()  # the planner's thread, and those of tasks that start again
 
     @property
@@ -41,8 +58,9 @@ class PositionsLog:
     def catch_up(self) -> Mapping[TopicPartition, Position]:
         """Read everything new and fold it in."""
         with self._lock:
-            for record in self._log.news():
-                self._fold(record)
+            for partition, record in self._log.news():
+                self._fold(partition, record)
+            self._strangers.tell()
             return self.known
 
     def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int) -> None:
@@ -80,12 +98,61 @@ class PositionsLog:
         for partition, pairs in by_partition.items():
             self._log.append(partition, pairs)
 
-    def _fold(self, record: Record) -> None:
-        tp = partition_of_key(record.key, self._alias) if record.key is not None else None
+    def doubt(self, ends: Mapping[TopicPartition, tuple[int, bool]]) -> None:
+        """These positions without a producer id lie behind the end of their source (given, with whether nothing was
+        ever copied): whoever wrote them, they are none. The last one before that can be true counts again. Where there
+        is none the partition has no position if nothing was copied; otherwise it stays as it is, since only a person
+        can say what is on the target."""
+        claimed: dict[TopicPartition, Position] = {}
+        with self._lock:
+            for tp, (end, untouched) in ends.items():
+                heard = self._era.get(tp, [])
+                true = [one for one in heard if one.position.next_offset <= end]
+                if not true and not untouched:
+                    continue
+                for one in heard[len(true) :]:
+                    self._strangers.add(one.partition, one.offset, f"a position of {tp} behind the end of its source")
+                self._era[tp] = true
+                if not true:
+                    self.known.pop(tp, None)
+                elif true[-1].position.claimed:
+                    claimed[tp] = true[-1].position
+                else:
+                    self.known[tp] = true[-1].position
+            self._strangers.tell()
+        self.write(claimed)
+        self.catch_up()
+
+    def _fold(self, partition: int, record: Record) -> None:
+        tp = partition_of_key(record.key, self._alias)
         if tp is None:
+            if not is_for_others(record.key, self._alias):
+                self._strangers.add(partition, record.offset, "its key is no connector's")
             return
-        position = fold(self.known.get(tp), record.value)
+        if record.value is not None and decode(record.value) is None:
+            self._strangers.add(partition, record.offset, f"it is no position of {tp}")
+            return
+        before = self.known.get(tp)
+        position = fold(before, record.value)
         if position is None:
             self.known.pop(tp, None)
         else:
             self.known[tp] = position
+        if position is None or position.claimed:
+            self._era.pop(tp, None)
+        else:
+            self._remember(tp, before, Heard(position, partition, record.offset))
+
+    def _remember(self, tp: TopicPartition, before: Position | None, new: Heard) -> None:
+        """Rising: what is not before a newer one will never be gone back to."""
+        heard = self._era.get(tp) or ([Heard(before, -1, -1)] if before is not None else [])
+        kept = [one for one in heard if one.position.next_offset < new.position.next_offset]
+        self._era[tp] = [*kept, new][-REMEMBERED:]
+
+
+class Heard(NamedTuple):
+    """A position, and where in the topic it stands."""
+
+    position: Position
+    partition: int
+    offset: int

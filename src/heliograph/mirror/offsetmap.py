@@ -30,6 +30,7 @@ import msgspec
 from heliograph.types import TopicPartition
 
 NAME = "HeliographOffsetMap"
+OFFSETS = 1 << 63  # Kafka's are smaller
 SEGMENT_RUNS = 1000  # about 4 KB: rewritten once a second while it grows
 
 
@@ -59,18 +60,29 @@ def key_of(source_alias: str, subject: Subject, first: int) -> bytes:
     return msgspec.json.encode([NAME, about])
 
 
-def subject_of_key(key: bytes | None, source_alias: str) -> Subject | None:
-    """None for other clusters' records and for nonsense."""
+class Segment(NamedTuple):
+    """A record of the topic. No spans: a tombstone."""
+
+    subject: Subject
+    spans: list[Span]
+
+
+def read(key: bytes | None, value: bytes | None, source_alias: str) -> Segment | None:
+    """None for other clusters' records and for nonsense, among it a segment that is not where its key says."""
     try:
         name, about = msgspec.json.decode(key or b"")
         if name != NAME or about["cluster"] != source_alias:
             return None
-        topic, partition, id_ = about["topic"], about["partition"], about["id"]
+        topic, partition, id_, first = about["topic"], about["partition"], about["id"], about["from"]
         if not isinstance(topic, str) or not isinstance(partition, int) or not isinstance(id_, str):
             return None
-        return Subject(TopicPartition(topic, partition), UUID(id_) if id_ else None)
-    except (msgspec.DecodeError, TypeError, ValueError, KeyError):
+        subject = Subject(TopicPartition(topic, partition), UUID(id_) if id_ else None)
+    except (TypeError, ValueError, KeyError, RecursionError):
         return None
+    spans = decode(value)
+    if value is not None and (not spans or spans[0].source != first):
+        return None
+    return Segment(subject, spans)
 
 
 def encode(spans: Sequence[Span]) -> bytes:
@@ -87,13 +99,15 @@ def decode(value: bytes | None) -> list[Span]:
     """Empty for a tombstone and for nonsense."""
     try:
         numbers = msgspec.msgpack.decode(value or b"", type=list[int])
-    except msgspec.MsgspecError:
+    except ValueError:
         return []
     spans: list[Span] = []
     source = target = 0
-    for at in range(0, len(numbers) - 2, 3):
+    for at in range(0, len(numbers), 3):
+        if at + 3 > len(numbers):
+            return []
         source, target, length = source + numbers[at], target + numbers[at + 1], numbers[at + 2]
-        if length < 0 or source < 0 or target < 0:
+        if length <= 0 or source < 0 or target < 0 or max(source, target) + length > OFFSETS:
             return []
         spans.append(Span(source, target, length))
         source, target = source + length, target + length

@@ -13,13 +13,14 @@ Invariants of a log of records of one key, read in order:
      `sequence` records". So the furthest is taken, and a stale writer that writes an older one does no harm.
   d. A loser writes the winner's claim again after its own, so that compaction, which keeps the last record of a key,
      can never leave a loser's claim alone in the log.
+  e. A record that cannot be read changes nothing. Only a tombstone says that there is no position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
 import msgspec
@@ -28,6 +29,7 @@ from heliograph.types import TopicPartition
 
 CONNECTOR = "MirrorSourceConnector"
 SEQUENCES = 1 << 31  # sequence numbers are counted modulo 2^31
+OFFSETS, EPOCHS = 1 << 63, 1 << 15  # Kafka's offsets and producer ids are smaller than this, its producers' epochs too
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +51,31 @@ def key_of(source_alias: str, tp: TopicPartition) -> bytes:
     return msgspec.json.encode([CONNECTOR, {"cluster": source_alias, "partition": tp.partition, "topic": tp.topic}])
 
 
-def partition_of_key(key: bytes, source_alias: str) -> TopicPartition | None:
+def partition_of_key(key: bytes | None, source_alias: str) -> TopicPartition | None:
     """The source partition a record speaks of; None for other connectors, other clusters and nonsense."""
-    try:
-        connector, about = msgspec.json.decode(key)
-        if connector != CONNECTOR or about["cluster"] != source_alias:
-            return None
-        topic, partition = about["topic"], about["partition"]
-    except (msgspec.DecodeError, TypeError, ValueError, KeyError):
+    connector, about = _parse(key)
+    if connector != CONNECTOR or about.get("cluster") != source_alias:
         return None
-    if not isinstance(topic, str) or not isinstance(partition, int) or isinstance(partition, bool):
+    topic, partition = about.get("topic"), about.get("partition")
+    if not isinstance(topic, str) or not _whole(partition):
         return None
     return TopicPartition(topic, partition)
+
+
+def is_for_others(key: bytes | None, source_alias: str) -> bool:
+    """Whether a key that names no partition of ours is a proper one all the same: MM2 keeps the offsets of its other
+    connectors here too, and several clusters may share a topic."""
+    connector, about = _parse(key)
+    return bool(connector) and (connector != CONNECTOR or about.get("cluster") != source_alias)
+
+
+def _parse(key: bytes | None) -> tuple[str, dict[str, Any]]:
+    """Connect's form: a connector's name and what it speaks of; an empty name for anything else."""
+    try:
+        connector, about = msgspec.json.decode(key or b"")
+    except (TypeError, ValueError, RecursionError):
+        return "", {}
+    return (connector, about) if isinstance(connector, str) and isinstance(about, dict) else ("", {})
 
 
 def encode(position: Position) -> bytes:
@@ -77,40 +92,36 @@ def encode(position: Position) -> bytes:
 
 
 def decode(value: bytes | None) -> Position | None:
-    """None for a tombstone and for what cannot be read: then the partition has no position."""
-    if value is None:
-        return None
+    """None for a tombstone and for what cannot be read."""
     try:
-        fields = msgspec.json.decode(value)
-    except msgspec.DecodeError:
+        fields = msgspec.json.decode(value or b"")
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or not _whole(fields.get("offset")):
+    if not isinstance(fields, dict) or not _whole(fields.get("offset")) or not -1 <= fields["offset"] < OFFSETS - 1:
         return None
-    next_offset = max(int(fields["offset"]) + 1, 0)
-    if not all(_whole(fields.get(k)) for k in ("producerId", "producerEpoch", "sequence")):
+    next_offset = int(fields["offset"]) + 1
+    producer_id, epoch, sequence = (fields.get(k) for k in ("producerId", "producerEpoch", "sequence"))
+    if not (_whole(producer_id) and _whole(epoch) and _whole(sequence)):
         return Position(next_offset)
     target = fields["targetOffset"] if _whole(fields.get("targetOffset")) else -1
-    return Position(
-        next_offset,
-        fields["producerId"],
-        fields["producerEpoch"],
-        fields["sequence"] % SEQUENCES,
-        _uuid(fields),
-        max(target, -1),
-    )
+    if not (0 <= producer_id < OFFSETS and 0 <= epoch < EPOCHS and sequence >= 0 and -1 <= target < OFFSETS):
+        return None
+    return Position(next_offset, producer_id, epoch, sequence % SEQUENCES, _uuid(fields), target)
 
 
 def fold(current: Position | None, value: bytes | None) -> Position | None:
-    """The position after one more record of the key (invariants a–c)."""
+    """The position after one more record of the key (invariants a–c and e)."""
     new = decode(value)
-    if new is None or not new.claimed or current is None or not current.claimed:
+    if new is None:
+        return None if value is None else current
+    if not new.claimed or current is None or not current.claimed:
         return new
     if new.producer_id != current.producer_id or new.next_offset < current.next_offset:
         return current
     return new
 
 
-def _whole(value: object) -> bool:
+def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -13,7 +13,7 @@ import org.apache.kafka.connect.mirror.MirrorClient;
 import org.apache.kafka.connect.mirror.RemoteClusterUtils;
 
 /** What Java's own client of mirrored clusters finds. Each argument is a question, `bootstrap` or
- *  `bootstrap alias group`; a JSON list of answers on stdout. Run by test_java_client.py and test_mm2_scenarios.py. */
+ *  `bootstrap alias group`; a JSON list of answers on stdout. Run by test_java_client.py and test_topologies.py. */
 public class RemoteClusters {
     static final Duration PATIENCE = Duration.ofSeconds(20);
 
