@@ -31,9 +31,6 @@ from heliograph.batch.records import decode_all
 from heliograph.batch.scan import Row, find, refuse
 from heliograph.errors import BatchError, CorruptBatch, RecordTooLarge
 
-# Five batches of this size in flight over 100 ms make 50 MB/s, and it fits the default max.message.bytes (1048588).
-# Larger ones bring nothing and cost every consumer memory.
-MERGED_BYTES = 1_000_000
 # Unpacked, a merged batch may be so large. Small compressed batches of very regular data would else grow without end.
 UNPACKED_BYTES = 8 << 20
 
@@ -48,6 +45,8 @@ class Limits:
     # batches of 24 KiB in flight over 100 ms make 1.2 MB/s, so below this a partition crawls, while above it the
     # broker's cost of a request (some 50 µs) is under 2 ns a byte and unpacking would cost more than it saves.
     merge_below_bytes: int = 24 << 10
+    # Merged ones grow to this. Larger than a MB brings nothing anywhere, and costs every consumer memory.
+    merged_bytes: int = 1_000_000
 
 
 class Chunk:
@@ -251,7 +250,7 @@ class Chunk:
 
         from heliograph.batch import kernels
 
-        room = min(MERGED_BYTES, self._limits.max_batch_bytes) - header.SIZE
+        room = min(self._limits.merged_bytes, self._limits.max_batch_bytes) - header.SIZE
         shares = np.zeros(header.CODEC_MASK + 1, np.int64)
         stop = int(kernels.gather(self._as_array(), self._row, self._limits.merge_below_bytes, room, shares))
         if stop == self._row + 1 and self._passes(row):
@@ -293,7 +292,7 @@ class Chunk:
         most = self._limits.max_batch_bytes
         alone = stop == self._row + 1
         if codec == codecs.NONE:
-            return (most if alone else min(MERGED_BYTES, most)) - header.SIZE
+            return (most if alone else min(self._limits.merged_bytes, most)) - header.SIZE
         row = self._at(self._row)
         if alone and row[c.AT_SIZE] > most and row[c.AT_FLAGS] & header.CODEC_MASK:
             ratio = len(self._unpacked(self._row, row)) / row[c.AT_SIZE]

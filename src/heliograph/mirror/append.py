@@ -26,9 +26,6 @@ from heliograph.mirror.pace import Pace
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Connection, Produced, broker_error, is_retriable, produce_request, produced
 
-# A request stops growing here: what is behind it waits no longer than the broker needs for a few MB.
-REQUEST_BYTES = 4 << 20
-
 # Requests on their way per broker. Rule F allows five batches a lane; with all lanes in every request that is five.
 REQUESTS_IN_FLIGHT = 5
 
@@ -137,10 +134,11 @@ class Target:
     # ---------------------------------------------------------------- sending
 
     def _push(self, pusher: Pusher, lanes: list[Lane], notes: list[Note], now: float) -> None:
+        most = self.pace.request_bytes
         while len(pusher.requests) < REQUESTS_IN_FLIGHT:
             request = Request(now)
             for lane in lanes:
-                if request.size >= REQUEST_BYTES:
+                if request.size >= most:
                     break
                 if lane.sendable(now) and (sent := self._next(lane)) is not None:
                     request.batches.append((lane, sent))
@@ -149,7 +147,7 @@ class Target:
             self._add_notes(request, notes)
             if not request.batches and not request.notes:
                 break
-            if request.size >= REQUEST_BYTES:
+            if request.size >= most:
                 lanes = self._rotated(lanes, request)
             pusher.requests.append(request)
             try:

@@ -34,9 +34,6 @@ LANE_BYTES = 8 << 20
 # All lanes of a task together. A thousand lanes that all have a backlog share it.
 TASK_BYTES = 64 << 20
 
-# A batch this large is not copied into a larger one: five of them over 100 ms are 12 MB/s, and copying is not free.
-MERGE_BELOW_BYTES = 256 << 10
-
 LONG_POLL_MS = 500
 
 # An answer so small is a live partition's: what it brought goes out first, the next fetch behind it. With more, the
@@ -65,10 +62,11 @@ class Source:
         isolation: Isolation,
         arrived: Callable[[Lane], None],
         pass_on: Callable[[], object],
+        limits: Callable[[int], Limits],
     ) -> None:
         self._lanes = {lane.spec.tp: lane for lane in lanes}
         self._isolation = isolation
-        self._arrived, self._pass_on = arrived, pass_on
+        self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
         self._pullers: dict[int, Puller] = {}
         self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> node
         self._homeless: set[TopicPartition] = set(self._lanes)  # lanes without a session that should have one
@@ -184,8 +182,6 @@ class Source:
 
     def _take(self, puller: Puller, lane: Lane, part: Fetched) -> None:
         tp = lane.spec.tp
-        # Whether merging pays is for the appender's pace to say; this only keeps large batches out of it.
-        limits = Limits(max_batch_bytes=lane.max_batch_bytes, merge_below_bytes=MERGE_BELOW_BYTES)
         committed = self._isolation == "read_committed"
         try:
             chunk = Chunk(
@@ -193,7 +189,7 @@ class Source:
                 wanted=lane.fetch_offset,
                 aborted=part.aborted,
                 read_committed=committed,
-                limits=limits,
+                limits=self._limits(lane.max_batch_bytes),
             )
             if chunk.next_offset == lane.fetch_offset:  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)

@@ -96,6 +96,7 @@ class Task:
             isolation=assignment.isolation,
             arrived=self._target.wake,
             pass_on=lambda: self._target.push(time.monotonic()),
+            limits=self._target.pace.limits,
         )
         self._parked_until: dict[Lane, float] = {}
         self._reported: dict[Lane, tuple[Any, ...]] = {}
