@@ -21,7 +21,7 @@ from heliograph.flow.rewinds import Rewinds
 from heliograph.flow.status import FlowStatus
 from heliograph.mirror import task as task_module
 from heliograph.mirror.assignment import Assignment
-from heliograph.mirror.task import Task
+from heliograph.mirror.task import LEFT_OVER, Task
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 from tests.kit import contents, read_all, wait_until
@@ -94,6 +94,9 @@ class Engine:
             self._stopping.set()
             self.coordinator.stop()
             self._thread.join(30)
+            # Those that went on behind their epoch, too.
+            wait_until(lambda: not self.coordinator.working, what="the last tasks' end", timeout_seconds=30)
+            self.ledger.extend(row for row in LEFT_OVER if row[0] == self.flow.name)
             self.coordinator.close()
             self._hub.close()
         if self._failure is not None:

@@ -26,7 +26,7 @@ from tests.broker.processes import Feed, Run, assert_copied, difference, records
 from tests.broker.test_translation import set_offsets
 from tests.kit import contents, create_topic, read_all, wait_until
 
-SECONDS = float(os.environ.get("HELIOGRAPH_SOAK_SECONDS", "8"))
+SECONDS = float(os.environ.get("HELIOGRAPH_SOAK_SECONDS", "4"))
 pytestmark = pytest.mark.timeout(SECONDS * 2 + 500)
 
 FILES = Path(__file__).parent.parent / "data" / "mm2"

@@ -133,7 +133,7 @@ def test_producer_ids_and_what_the_leader_holds_of_them(client: Client, primary:
     create_topic(primary.confluent(), topic_name, 2)
     ids = client.init_producer_ids(150)
     assert len({producer_id for producer_id, _ in ids}) == 150
-    produce(primary.confluent(), topic_name, [Record(None, b"v")] * 3)
+    produce(primary.confluent(), topic_name, [Record(None, b"v")] * 3, config={"enable.idempotence": True})
     zero, one, absent = TopicPartition(topic_name, 0), TopicPartition(topic_name, 1), TopicPartition("absent", 0)
     found = client.describe_producers([zero, one, absent], timeout_s=1)
     held = found[zero]
