@@ -359,6 +359,26 @@ def test_epochs_that_end_in_the_middle_of_a_stream(source: Kafka, backup: Kafka,
     assert all(there == here for (_, here), there in mapped.items())  # no holes in this source: offsets are equal
 
 
+def test_a_source_topic_that_was_made_again_is_copied_anew(source: Kafka, backup: Kafka, topic_name: str) -> None:
+    """Behind what was copied of the old one; with short epochs, so that somebody still copies the old one meanwhile."""
+    before, after = varied(300, partitions=2), varied(200, partitions=2)
+    create_topic(source.confluent(), topic_name, 2)
+    produce(source.confluent(), topic_name, before)
+    with Engine(one_flow(source.cluster(), backup.cluster(), topic_name), epoch_seconds=0.5) as engine:
+        engine.wait_copied(topic_name)
+        admin = AdminClient(source.confluent())
+        admin.delete_topics([topic_name])[topic_name].result(30)
+        create_topic(source.confluent(), topic_name, 2)
+        produce(source.confluent(), topic_name, after)
+        both = dict.fromkeys(range(2), 150 + 100)
+        engine.wait(lambda: end_offsets(backup.confluent(), remote(topic_name)) == both, what="both copied")
+        engine.wait(lambda: engine.status().epoch > 4, what="some more epochs")
+    copy = read_all(backup.confluent(), remote(topic_name))
+    for partition in range(2):
+        values = [record.value for record in (*before, *after) if record.partition == partition]
+        assert [record.value for record in copy[partition]] == values
+
+
 def position_of(kafka: Kafka, flow: Flow, topic: str) -> Position:
     with Client(kafka.cluster()) as client:
         positions = PositionsLog(client, flow)

@@ -41,6 +41,7 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
+LET_END_S = 5.0  # for tasks that were told to finish: longer than they take with a target that does not answer
 
 
 class Coordinator:
@@ -147,12 +148,13 @@ class Coordinator:
             all_told = self._all_told()
             self._ended &= self._before
             self._last_runs = {}
-        relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         known = self._positions.known if all_told else self._positions.catch_up()
         recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
         if recreated:
             log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
+            self._let_all_end()  # a position of the old topic must not come between the void and the new claim
             self._positions.void(recreated)
+        relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed], set(recreated))
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
         by_tp = {r.tp: r for r in routes if r.tp in self._positions.known}
@@ -177,6 +179,12 @@ class Coordinator:
             )
             for task, share in enumerate(self._shares)
         ]
+
+    def _let_all_end(self) -> None:
+        deadline = time.monotonic() + LET_END_S
+        self._relay.say("finish")
+        while self._relay.busy and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _all_told(self) -> bool:
         return bool(self._before) and self._before <= self._ended
