@@ -7,6 +7,7 @@ Spark starts such a parent for every kind of worker it needs, also for those tha
 once; they stay bare.
 """
 
+import gc
 import sys
 
 from pyspark import daemon
@@ -21,4 +22,6 @@ if __name__ == "__main__":
         # Standard output belongs to Spark's protocol.
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
         task.warm()
+        # What is imported stays: looking through it would stop a task for 80 ms now and then, and unshare its pages.
+        gc.freeze()
     daemon.manager()
