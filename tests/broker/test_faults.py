@@ -145,7 +145,7 @@ def test_epochs_hand_over_to_each_other(stage: Stage, tmp_path: Path) -> None:
     properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
     feed = stage.feed(topic)
     with Run(properties, tmp_path / "run", "--epoch-seconds", "1") as run:
-        run.wait_for("epoch", 8)
+        run.wait_for("epoch", 6)
         stage.assert_copied(topic, feed.stop())
         status = run.status()
         assert run.stop() == 0, run.words()

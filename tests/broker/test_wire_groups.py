@@ -225,18 +225,28 @@ def test_the_coordinator_goes(three: Kafka, topic_name: str) -> None:
         for n, group in enumerate(groups):
             wait_until(lambda g=group, n=n: client.commit_group_offsets(g, {tp: Committed(n)}) == {tp: None})
         before = client.group_offsets(groups)
+        # What only its coordinator had would be gone with it.
+        wait_until(lambda: in_sync(client, "__consumer_offsets", topic_name), what="all in sync", timeout_seconds=60)
         home = client.call("find_coordinator", at_most=3, key=groups[0], key_type=0).node_id
         gone = three.brokers[home - 1]
         gone.kill()
         try:
             # A new leader shows what it knows to be committed, which for a moment may lack the last commit.
-            wait_until(lambda: client.group_offsets(groups) == before, what="all offsets, elsewhere")
+            wait_until(
+                lambda: client.group_offsets(groups) == before, what="all offsets, elsewhere", timeout_seconds=90
+            )
             assert client.describe_groups(groups) == dict.fromkeys(groups, "Empty")
             assert client.commit_group_offsets(groups[0], {tp: Committed(99)}) == {tp: None}
             assert set(groups) <= set(client.list_groups())
         finally:
             gone.start()
-        wait_until(lambda: len(client.metadata([topic_name]).topics[topic_name].partitions[0].isr) == 3)
+        wait_until(lambda: in_sync(client, topic_name))
+
+
+def in_sync(client: Client, *topics: str) -> bool:
+    """Whether every partition of these has its three replicas."""
+    found = client.metadata(list(topics)).topics.values()
+    return all(len(partition.isr) == 3 for topic in found for partition in topic.partitions.values())
 
 
 # -- permissions -------------------------------------------------------------------------------------------------------

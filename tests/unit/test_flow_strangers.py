@@ -27,7 +27,7 @@ def test_offsets_in_a_row_are_a_range() -> None:
     assert ranges([]) == ""
     assert ranges([7]) == "7"
     assert ranges([3, 4, 5, 9, 11, 12]) == "3-5, 9, 11-12"
-    assert ranges(range(0, 100, 2)).endswith("36, 38, …")
+    assert ranges(range(0, 1000, 2)).endswith("396, 398, …")
 
 
 def test_a_line_for_each_partition_and_reason_and_never_again(logs: list[EventDict]) -> None:

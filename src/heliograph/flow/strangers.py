@@ -13,7 +13,7 @@ import structlog
 
 log = structlog.get_logger()
 
-RANGES = 20  # of offsets in one line; whoever wants more of them can read the topic from there
+RANGES = 200  # of offsets in one line; whoever wants more of them can read the topic from there
 
 
 class Strangers:
