@@ -181,3 +181,13 @@ def _record(message: Message) -> Record:
         message.partition(),
         message.offset(),
     )
+
+
+class Heard:
+    """A task's end of a coordinator's voice: keeps what was said."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def say(self, word: str, **more: object) -> None:
+        self.words.append(word)

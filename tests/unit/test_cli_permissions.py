@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.cli.patient import ALTER, DESCRIBE, READ, WRITE, Patient, Seen
+from heliograph.cli.patient import Patient, Seen
 from heliograph.cli.permissions import Lack, allowing, missing, verdict
 from heliograph.types import Cluster
 from heliograph.wire import Client
+from heliograph.wire.acls import ALTER, DESCRIBE, READ, WRITE
 
 ALICE = {
     "bootstrap.servers": "kafka.example:9093",

@@ -4,14 +4,7 @@ from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import Coordinates
 from heliograph.types import Cluster, Flow, TopicPartition
-
-
-class Heard:
-    def __init__(self):
-        self.words = []
-
-    def say(self, word, **more):
-        self.words.append(word)
+from tests.kit import Heard
 
 
 def coordinator():

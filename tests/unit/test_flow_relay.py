@@ -1,12 +1,5 @@
 from heliograph.flow.relay import Relay
-
-
-class Heard:
-    def __init__(self):
-        self.words = []
-
-    def say(self, word, **more):
-        self.words.append(word)
+from tests.kit import Heard
 
 
 def voices_of(relay, *keys):
@@ -14,6 +7,16 @@ def voices_of(relay, *keys):
     for key, voice in voices.items():
         relay.joined(key, voice)
     return voices
+
+
+def overlapping(tasks):
+    """Epoch 2's tasks have come while epoch 1's are there; the voices of epoch 1."""
+    relay = Relay()
+    relay.turn_to(1, tasks)
+    before = voices_of(relay, *((1, task, 0) for task in range(tasks)))
+    relay.turn_to(2, tasks)
+    voices_of(relay, *((2, task, 0) for task in range(tasks)))
+    return relay, before
 
 
 def test_a_flow_s_first_tasks_go_as_they_get_ready():
@@ -25,11 +28,7 @@ def test_a_flow_s_first_tasks_go_as_they_get_ready():
 
 
 def test_those_before_are_told_to_finish_only_when_all_after_them_are_ready():
-    relay = Relay()
-    relay.turn_to(1, 2)
-    before = voices_of(relay, (1, 0, 0), (1, 1, 0))
-    relay.turn_to(2, 2)
-    voices_of(relay, (2, 0, 0), (2, 1, 0))
+    relay, before = overlapping(2)
     assert relay.ready((2, 0, 0)) == []
     assert [voice.words for voice in before.values()] == [[], []]
     assert relay.ready((2, 1, 0)) == []
@@ -39,22 +38,14 @@ def test_those_before_are_told_to_finish_only_when_all_after_them_are_ready():
 
 
 def test_nobody_is_told_to_go_twice():
-    relay = Relay()
-    relay.turn_to(1, 1)
-    voices_of(relay, (1, 0, 0))
-    relay.turn_to(2, 1)
-    voices_of(relay, (2, 0, 0))
+    relay, _ = overlapping(1)
     relay.ready((2, 0, 0))
     assert len(relay.left((1, 0, 0))) == 1
     assert relay.left((1, 0, 0)) == []
 
 
 def test_a_task_that_died_before_it_was_ready_is_not_waited_for_once_nobody_copies():
-    relay = Relay()
-    relay.turn_to(1, 2)
-    voices_of(relay, (1, 0, 0), (1, 1, 0))
-    relay.turn_to(2, 2)
-    voices_of(relay, (2, 0, 0), (2, 1, 0))
+    relay, _ = overlapping(2)
     relay.ready((2, 0, 0))
     assert relay.left((2, 1, 0)) == []
     relay.left((1, 0, 0))
@@ -73,11 +64,7 @@ def test_one_that_comes_too_late_is_told_to_finish():
 
 
 def test_one_that_takes_over_counts_once():
-    relay = Relay()
-    relay.turn_to(1, 1)
-    voices_of(relay, (1, 0, 0))
-    relay.turn_to(2, 1)
-    voices_of(relay, (2, 0, 0))
+    relay, _ = overlapping(1)
     assert relay.tasks == 1
     assert relay.busy
     relay.left((1, 0, 0))

@@ -11,22 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from heliograph.cli import permissions
 from heliograph.cli.doctor import Finding
-from heliograph.cli.patient import (
-    ASKED_AT_ONCE,
-    DESCRIBE,
-    NOT_AUTHORISED,
-    READ,
-    UNKNOWN_TOPIC,
-    WRITE,
-    Patient,
-    Seen,
-)
+from heliograph.cli.patient import ASKED_AT_ONCE, Patient, Seen
 from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
 from heliograph.policy import positions_topic, remote_topic, should_replicate
 from heliograph.types import Cluster, Flow
+from heliograph.wire.acls import DESCRIBE, READ, WRITE
 from heliograph.wire.cluster import Client
+from heliograph.wire.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from heliograph.wire.topics import NewTopic
 
 TIMEOUT_S = 10.0
@@ -125,8 +118,8 @@ def _source(flow: Flow, source: Patient) -> Iterator[Finding]:
     # A topic that we may not even describe is not in the list; one that the file names can be asked for.
     named = [topic for topic in flow.topics if topic.replace("-", "").replace("_", "").isalnum()]
     asked = source.see([topic for topic in named if topic not in source.topics])
-    refused += [topic for topic, seen in asked.items() if seen.error == NOT_AUTHORISED]
-    absent = [topic for topic, seen in asked.items() if seen.error == UNKNOWN_TOPIC]
+    refused += [topic for topic, seen in asked.items() if seen.error == TOPIC_AUTHORIZATION_FAILED]
+    absent = [topic for topic, seen in asked.items() if seen.error == UNKNOWN_TOPIC_OR_PARTITION]
     may_read = [Lack("topic", topic, frozenset({READ, DESCRIBE})) for topic in refused]
     if refused:
         yield Finding(

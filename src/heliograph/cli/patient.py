@@ -13,23 +13,11 @@ from heliograph.errors import BrokerError
 from heliograph.types import Cluster
 from heliograph.wire import jaas
 from heliograph.wire.cluster import Client
-from heliograph.wire.codes import GROUP_AUTHORIZATION_FAILED
+from heliograph.wire.codes import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from heliograph.wire.topics import NewTopic
 
 ASKED_AT_ONCE = 500  # topics in one question
-UNKNOWN_TOPIC, NOT_AUTHORISED = 3, 29
 UNTOLD = -(2**31)  # the broker did not say: it is too old, or has no authorizer
-# Kafka's codes of operations, which are bits of `authorized_operations`, by the words of kafka-acls.
-READ, WRITE, CREATE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 4, 5, 7, 8, 10, 11
-WORDS = {
-    READ: "Read",
-    WRITE: "Write",
-    CREATE: "Create",
-    ALTER: "Alter",
-    DESCRIBE: "Describe",
-    DESCRIBE_CONFIGS: "DescribeConfigs",
-    ALTER_CONFIGS: "AlterConfigs",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +29,8 @@ class Seen:
     error: int
 
     def allows(self, operation: int) -> bool:
-        return self.error != NOT_AUTHORISED and _allows(self.operations, operation)
+        """`operation`: Kafka's code, which is a bit of `operations`."""
+        return self.error != TOPIC_AUTHORIZATION_FAILED and _allows(self.operations, operation)
 
 
 def _allows(operations: int, operation: int) -> bool:

@@ -12,20 +12,19 @@ from dataclasses import dataclass
 
 from heliograph import policy
 from heliograph.cli.doctor import Finding
-from heliograph.cli.patient import (
+from heliograph.cli.patient import Patient, Seen
+from heliograph.errors import BrokerError
+from heliograph.types import Flow
+from heliograph.wire.acls import (
     ALTER,
     ALTER_CONFIGS,
     CREATE,
     DESCRIBE,
     DESCRIBE_CONFIGS,
+    OPERATIONS,
     READ,
-    WORDS,
     WRITE,
-    Patient,
-    Seen,
 )
-from heliograph.errors import BrokerError
-from heliograph.types import Flow
 from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED, TOPIC_AUTHORIZATION_FAILED
 from heliograph.wire.topics import NewTopic
 
@@ -92,9 +91,14 @@ def _alike(lacks: Iterable[Lack]) -> dict[tuple[str, tuple[str, ...]], list[str]
     """Names by kind and operations, so that one line serves many."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for lack in lacks:
-        words = tuple(WORDS[operation] for operation in sorted(lack.operations))
+        words = tuple(_word(operation) for operation in sorted(lack.operations))
         found.setdefault((lack.kind, words), []).append(lack.name)
     return {key: sorted(names) for key, names in sorted(found.items())}
+
+
+def _word(operation: int) -> str:
+    """As kafka-acls spells it: DescribeConfigs."""
+    return OPERATIONS[operation].title().replace("_", "")
 
 
 def verdict(name: str, patient: Patient, lacks: list[Lack], well: str, *, otherwise: str = "") -> Finding:

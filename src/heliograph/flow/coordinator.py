@@ -203,14 +203,14 @@ class Coordinator:
         self._doubt([r for r in routes if r.tp not in anew], ends)
         wanted = {}
         for route in routes:
-            if (p := self._positions.known.get(route.tp)) is not None and p.claimed:
+            known = self._positions.known.get(route.tp)
+            if known is not None and known.claimed:
                 continue
             start, end = starts[route.tp], ends[route.remote]
             if isinstance(start, WireError) or isinstance(end, WireError):
                 why = start if isinstance(start, WireError) else end
                 log.warning("no start yet", flow=self.flow.name, partition=str(route.tp), why=str(why))
                 continue
-            known = self._positions.known.get(route.tp)
             at = known.next_offset if known and route.tp not in anew else start
             self._offsets.begin_anew(Subject(route.tp, route.topic_id), at, end)
             wanted[route.tp] = (at, route.topic_id, end)
@@ -244,7 +244,7 @@ class Coordinator:
         with self._lock:
             assigned = [lane.tp for a in self._plans.get(task[0], ()) if a.task == task[1] for lane in a.lanes]
             handed_over = task[2] == 0 and self._all_told()
-            runs = {tp: run for tp, run in self._last_runs.items() if handed_over}
+            runs = dict(self._last_runs)
         known: Mapping[TopicPartition, Position] = self._positions.known
         if not handed_over:
             try:

@@ -121,7 +121,7 @@ class OffsetMap:
         found = self._client.list_offsets(list(remotes), at="latest", timeout_s=JUDGE_S)
         # Where there is no copy there are no runs; one that just has no leader proves nothing against them.
         ends = {remotes[r]: end if isinstance(end, int) else _no_answer(end) for r, end in found.items()}
-        self._ends |= {tp: end for tp, end in ends.items() if end < offsetmap.OFFSETS}
+        self._ends |= {tp: end for tp, end in ends.items() if end < positions.OFFSETS}
         for one in self._unjudged:
             tp = one.segment.subject.tp
             if _reach(one.segment.spans) <= ends[tp]:
@@ -163,7 +163,7 @@ class OffsetMap:
 
 
 def _no_answer(error: BrokerError) -> int:
-    return 0 if error.code == UNKNOWN_TOPIC_OR_PARTITION else offsetmap.OFFSETS
+    return 0 if error.code == UNKNOWN_TOPIC_OR_PARTITION else positions.OFFSETS
 
 
 def _reach(spans: list[Span]) -> int:

@@ -169,7 +169,7 @@ class Source:
                 fresh.append((lane, part))
         for lane, part in fresh:  # headers only: cheap
             self._take(puller, lane, part)
-        prompt = sum(len(part.records) for _, part in fresh) <= PROMPT_BYTES
+        prompt = bool(fresh) and sum(len(part.records) for _, part in fresh) <= PROMPT_BYTES
         if not prompt:
             self._pull(puller)
         for lane, _ in fresh:

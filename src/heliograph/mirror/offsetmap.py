@@ -27,10 +27,10 @@ from uuid import UUID
 
 import msgspec
 
+from heliograph.mirror.positions import OFFSETS
 from heliograph.types import TopicPartition
 
 NAME = "HeliographOffsetMap"
-OFFSETS = 1 << 63  # Kafka's are smaller
 SEGMENT_RUNS = 1000  # about 4 KB: rewritten once a second while it grows
 
 

@@ -14,7 +14,7 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -44,6 +44,7 @@ PARKED_RETRY_S = 10.0  # a parked lane is tried again this often: permissions co
 LEDGER_EVERY_S = 5.0  # rows go to Spark this often, so that a long epoch does not pile them up
 FINISH_S = 2.0  # how long the end of an epoch waits for answers still due
 
+Standing = tuple[Position, offsetmap.Span | None]  # where a lane stands, and the run that its offset map ends with
 Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
 
 LINGER_S = 10.0  # how long a task goes on behind its epoch, if nobody takes over
@@ -106,11 +107,7 @@ class Task:
     def _specs(self) -> list[LaneSpec]:
         """The lanes as assigned; for a repeated attempt with positions as they are now, since the plan's are as old as
         the epoch and rule D would read all that again only to skip it."""
-        newer: dict[TopicPartition, tuple[Position, offsetmap.Span | None]] = {}
-        if self._attempt > 0:
-            for topic, partition, value, run in self._link.await_word("positions").get("lanes", ()):
-                if (position := positions.decode(value.encode())) is not None:
-                    newer[TopicPartition(topic, partition)] = (position, offsetmap.Span(*run) if run else None)
+        newer = _told(self._link.await_word("positions").get("lanes", ())) if self._attempt > 0 else {}
         specs = []
         for spec in self.assignment.lanes:
             position, run = newer.get(spec.tp, (spec.position, spec.last_run))
@@ -181,9 +178,9 @@ class Task:
         while not (self._finishing or self._handed_over) and (now := time.monotonic()) < deadline:
             self._turn(now, until=now + TAKE_OVER_EVERY_S)
             self._listen()
-            reached = [source.reach(lane.spec.tp for lane in self._lanes), target.reach(remotes)]
-            if opened and all(reached) and not said:
-                said = self._link.tell({"say": "ready"})
+            if not said:
+                reached = [source.reach(lane.spec.tp for lane in self._lanes), target.reach(remotes)]
+                said = bool(opened) and all(reached) and self._link.tell({"say": "ready"})
 
     def _turn(self, now: float, until: float) -> None:
         again = self._target.push(now)
@@ -205,18 +202,16 @@ class Task:
                 self._seconds = self._deadline = 0.0
             elif message.get("say") == "go":
                 self._handed_over = True
-                self._stand_at(message["lanes"])
+                self._stand_at(_told(message["lanes"]))
         if self._link.gone:
             log.warning("coordinator gone, ending", flow=self.assignment.flow, task=self.assignment.task)
             self._finishing = True
 
-    def _stand_at(self, told: list[Any]) -> None:
-        lanes = {lane.spec.tp: lane for lane in self._lanes}
-        for topic, partition, value, run in told:
-            lane = lanes.get(TopicPartition(topic, partition))
-            position = positions.decode(value.encode())
-            if lane is not None and position is not None and position.producer_id == lane.acked.producer_id:
-                lane.stand_at(position, offsetmap.Span(*run) if run else None)
+    def _stand_at(self, told: Mapping[TopicPartition, Standing]) -> None:
+        for lane in self._lanes:
+            position, run = told.get(lane.spec.tp, (None, None))
+            if position is not None and position.producer_id == lane.acked.producer_id:
+                lane.stand_at(position, run)
 
     def _finish(self) -> None:
         """Invariant: after this, positions say all that was acknowledged."""
@@ -467,6 +462,15 @@ class Moved:
     @property
     def subject(self) -> offsetmap.Subject:
         return offsetmap.Subject(self.lane.spec.tp, self.lane.spec.topic_id)
+
+
+def _told(lanes: Iterable[Any]) -> dict[TopicPartition, Standing]:
+    """What the coordinator says of lanes, with "positions" and with "go"."""
+    return {
+        TopicPartition(topic, partition): (position, offsetmap.Span(*run) if run else None)
+        for topic, partition, value, run in lanes
+        if (position := positions.decode(value.encode())) is not None
+    }
 
 
 def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:

@@ -16,23 +16,24 @@ from heliograph.wire.calls import Calls
 TOPIC = 2
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
-ALL, READ, WRITE, DESCRIBE = 2, 3, 4, 8
+ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 2, 3, 4, 5, 6, 7, 8
+CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
 _ANY = 1  # in every filter
 
 _PATTERNS = {LITERAL: "LITERAL", PREFIXED: "PREFIXED"}
 _PERMISSIONS = {DENY: "DENY", ALLOW: "ALLOW"}
-_OPERATIONS = {
+OPERATIONS = {
     ALL: "ALL",
     READ: "READ",
     WRITE: "WRITE",
-    5: "CREATE",
-    6: "DELETE",
-    7: "ALTER",
+    CREATE: "CREATE",
+    DELETE: "DELETE",
+    ALTER: "ALTER",
     DESCRIBE: "DESCRIBE",
-    9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS",
-    11: "ALTER_CONFIGS",
-    12: "IDEMPOTENT_WRITE",
+    CLUSTER_ACTION: "CLUSTER_ACTION",
+    DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
+    ALTER_CONFIGS: "ALTER_CONFIGS",
+    IDEMPOTENT_WRITE: "IDEMPOTENT_WRITE",
 }
 
 
@@ -49,7 +50,7 @@ class Acl:
     resource_type: int = TOPIC
 
     def __str__(self) -> str:
-        may = f"{_PERMISSIONS.get(self.permission, self.permission)} {_OPERATIONS.get(self.operation, self.operation)}"
+        may = f"{_PERMISSIONS.get(self.permission, self.permission)} {OPERATIONS.get(self.operation, self.operation)}"
         kind = "" if self.pattern == LITERAL else f"{_PATTERNS.get(self.pattern, self.pattern)} "
         host = "" if self.host == "*" else f" from {self.host}"
         return f"{may} on {kind}{self.name} to {self.principal}{host}"
