@@ -35,8 +35,8 @@ LANE_BYTES = 8 << 20
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
-# While a lane is stalled the others' fetch waits no longer than this. There is one fetch at a time, and the lane will be
-# back in a moment: behind idle partitions' long poll it would get 8 MiB every half second.
+# While a lane is stalled the others' fetch waits no longer than this. There is one fetch at a time, and the lane will
+# be back in a moment: behind idle partitions' long poll it would get 8 MiB every half second.
 SHORT_POLL_MS = 5
 
 # An answer so small is a live partition's: what it brought goes out first, the next fetch behind it. With more, the
