@@ -26,8 +26,10 @@ ROOMS: dict[str, set[str]] = {
     "mirror": {"wire", "batch", "policy", "formats"},  # the data plane, inside a task
     "spark": {"mirror", "batch"},  # a border: the engine; batch only to warm its kernels
     "flow": {"wire", "batch", "policy", "formats", "mirror", "spark"},  # coordinators
+    "metrics": {"flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
+    "http": {"flow", "metrics"},  # a border: sockets
     "embedded": set(),
-    "cli": {"config", "policy", "flow", "wire", "embedded"},
+    "cli": {"config", "policy", "flow", "wire", "embedded", "http", "metrics"},
 }
 EVERYBODYS = {"errors", "types"}
 

@@ -21,6 +21,7 @@ from heliograph.errors import BrokerError, HeliographError
 from heliograph.flow.compacted import CompactedLog
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.windows import Latencies
 from heliograph.formats import Checkpoint
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Committed
@@ -39,6 +40,7 @@ class Checkpoints:
         self._groups: tuple[str, ...] = ()
         self._groups_at = 0.0
         self.known: dict[Key, Checkpoint] = {}  # the last of each, as the topic has it
+        self.latencies = Latencies()  # from reading a group's offset to its checkpoint being in the log
 
     # ---------------------------------------------------------------- a round
 
@@ -46,6 +48,7 @@ class Checkpoints:
         """Write what changed; how many."""
         self._open()
         self._refresh_groups()
+        read_at = time.monotonic()
         committed = self._committed()
         now_ms = time.time_ns() // 1_000_000
         # Positions first: the map is never behind them (its invariant a). The other way round the last run could be
@@ -68,6 +71,7 @@ class Checkpoints:
         if fresh:
             self._log.append(0, [(c.key(), c.value()) for c in fresh], now_ms)
             self.known.update(((c.group, c.tp), c) for c in fresh)
+            self.latencies.note(((c.group, *c.tp) for c in fresh), round((time.monotonic() - read_at) * 1000))
         return len(fresh)
 
     def _worth(self, new: Checkpoint) -> bool:

@@ -21,7 +21,7 @@ from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
 from heliograph.flow.reach import check_clusters
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowStatus
+from heliograph.flow.status import FlowReport, FlowStatus
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ class Runner:
     def status(self) -> tuple[FlowStatus, ...]:
         return tuple(coordinator.status() for coordinator in self._coordinators)
 
+    def report(self) -> tuple[FlowReport, ...]:
+        return tuple(coordinator.report() for coordinator in self._coordinators)
+
     def wait(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         for thread in self._supervisors:
@@ -136,7 +139,8 @@ class Runner:
                 return
             backoff = RESTART_FIRST_S if time.monotonic() - began > HEALTHY_S else min(backoff * 2, RESTART_MOST_S)
             log.warning("query ended, starting it again", flow=coordinator.flow.name, why=reason, in_s=backoff)
-            coordinator.query("restarting", f"the streaming query ended: {reason}; again in {backoff:.0f} s")
+            again_at = time.monotonic() + backoff
+            coordinator.query("restarting", f"the streaming query ended: {reason or 'stopped'}", again_at)
             self._stopping.wait(backoff)
 
 
