@@ -74,7 +74,8 @@ def _table(metrics: Iterable[Metric]) -> str:
 def _mm2_table(metrics: Iterable[Metric]) -> str:
     introduction = (
         "Under the names that the usual rules of Prometheus' JMX exporter give to MM2's MBeans "
-        "(`kafka.connect.mirror:type=…`),\nso that dashboards made for MM2 go on. NaN: nothing went by in that time.\n\n"
+        "(`kafka.connect.mirror:type=…`),\nso that dashboards made for MM2 go on. "
+        "NaN: nothing went by in that time.\n\n"
     )
     rows = [f"| `{m.name}` | {_labels(m)} | `{m.mm2}` | {m.help} |\n" for m in metrics]
     return "".join(

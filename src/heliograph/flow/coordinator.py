@@ -29,6 +29,7 @@ from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import same_cluster
+from heliograph.flow.recovery import Recovery
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowReport, FlowStatus
@@ -62,7 +63,8 @@ class Coordinator:
         self._survey = Survey()
         self._tally = Tally()
         self._observer = Observer(self._tally)
-        self._specialists.watch(self._observer, self._copied_partitions)
+        self._recovery = Recovery()
+        self._specialists.watch(self._observer, self._copied_partitions, self._recover)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
@@ -254,6 +256,13 @@ class Coordinator:
     def _copied_partitions(self) -> list[TopicPartition]:
         with self._lock:
             return [r.tp for r in self._survey.routes]
+
+    def _recover(self) -> None:
+        """Partitions that stall while nothing is in their way get new tasks."""
+        ill = self._recovery.due(self._observer.verdicts(self._look().because), time.monotonic())
+        if ill:
+            log.warning("stalled for no reason: tasks begin anew", flow=self.flow.name, partitions=list(map(str, ill)))
+            self._finish_epoch()
 
     def _watch(self) -> None:
         wait = self._interval()

@@ -47,6 +47,7 @@ class Row:
     end: int = -1
     why: str = ""
     blind: bool = True
+    vague: bool = False
     parked: str = ""
     parked_at: float = 0.0
     unseen: str = ""  # why the coordinator could not look
@@ -161,6 +162,7 @@ class Observer:
         row.task, row.joined = task, joined
         row.end, row.why, row.oldest_ms = lane["end"], lane.get("why", ""), lane.get("oldest", -1)
         row.blind = bool(lane.get("blind", False)) or row.end < 0
+        row.vague = bool(lane.get("vague", False))
         if lane["state"] == "parked":
             row.parked, row.parked_at = f"{lane['reason']}. {lane['fix']}" if lane["fix"] else lane["reason"], now
         if not row.blind:
@@ -175,15 +177,19 @@ class Observer:
     def _verdict(self, row: Row, now: float, because: str) -> Verdict:
         if row.parked and row.progress.good_at > row.parked_at:
             row.parked = ""  # tried again, and it goes
-        return row.progress.verdict(now, because=self._because(row, now, because), parked=row.parked)
+        because, vague = self._because(row, now, because)
+        return row.progress.verdict(now, because=because, vague=vague, parked=row.parked)
 
-    def _because(self, row: Row, now: float, because: str) -> str:
+    def _because(self, row: Row, now: float, because: str) -> tuple[str, bool]:
+        """What is in the way, and whether that is no more than a guess."""
         seen = self._tasks.get(row.task) if row.task is not None else None
         if row.task is None or seen is None:
-            return because or row.unseen or "no task copies it: the next epoch is being planned"
+            return because or row.unseen or "no task copies it: the next epoch is being planned", False
         if now - seen.heard_at > SILENT_S:
-            return f"task {row.task[1]} of epoch {row.task[0]} is silent: its process may be frozen or gone"
-        return row.why or row.unseen
+            return f"task {row.task[1]} of epoch {row.task[0]} is silent: its process may be frozen or gone", False
+        if row.why and not row.vague:
+            return row.why, False
+        return (row.unseen, False) if row.unseen else (row.why, True)
 
     def _behind_s(self, row: Row, now: float) -> float | None:
         """The age of the oldest record that is not copied: by its own timestamp once it was fetched; before that,

@@ -91,10 +91,10 @@ def report(look: Look, observer: Observer) -> FlowReport:
 def _status(look: Look, found: Summary) -> FlowStatus:
     tally, survey = look.tally, look.survey
     parked = survey.parked + tally.parked()
-    state, reason = _state(look, found, parked)
     records_per_s, bytes_per_s = tally.per_second()
     lags = look.observer.lags().values()
     records, seconds = [lag for lag, _ in lags], [behind for _, behind in lags]
+    state, reason = _state(look, found, parked, seen=any(lag is not None for lag in records))
     return FlowStatus(
         name=look.flow.name,
         state=state,
@@ -116,20 +116,19 @@ def _status(look: Look, found: Summary) -> FlowStatus:
     )
 
 
-def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...]) -> tuple[str, str]:
+def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...], *, seen: bool) -> tuple[str, str]:
     course = look.course
     if course.state != "running":
-        return course.state, course.words or _trouble(look)
-    if not look.tasks and not look.tally.total("records") and look.survey.routes:
-        return "starting", _trouble(look) or found.words
+        starting = look.because if course.state == "starting" else ""
+        return course.state, course.words or _trouble(look) or starting
+    if look.survey.routes and not seen:
+        return "starting", _trouble(look) or found.words or look.because
     if found.health is Health.STALLED:
         return "stalled", found.words
     if parked or found.health is Health.PARKED:
         return "parked", found.words or _words(parked[0])
     if not look.survey.routes:
         return "idle", _trouble(look) or "no topic matches yet"
-    if found.counts[Health.STARTING] == len(look.survey.routes):
-        return "starting", _trouble(look)
     return "running", _trouble(look)
 
 

@@ -84,10 +84,16 @@ class Specialists:
             acls = AclSync(flow, self._client(flow.source), self._client(flow.target))
             self._add("topic ACLs", lambda: acls.sync(topics()), flow.sync_topic_acls_s)
 
-    def watch(self, observer: Observer, partitions: Callable[[], Collection[TopicPartition]]) -> None:
-        """Look at the sources' ends too."""
+    def watch(
+        self,
+        observer: Observer,
+        partitions: Callable[[], Collection[TopicPartition]],
+        recover: Callable[[], None],
+    ) -> None:
+        """Look at the sources' ends too, and see to partitions that stall for no reason."""
         ends = Ends(self.flow, self._client(self.flow.source), observer, partitions)
         self._add("source ends", ends.look, LOOK_EVERY_S)
+        self._add("recovery", recover, LOOK_EVERY_S)
 
     def _client(self, cluster: Cluster) -> Client:
         client = Client(cluster, timeout_s=self.flow.admin_timeout_s)

@@ -26,6 +26,7 @@ log = structlog.get_logger()
 SEATS = 32  # connections at a time: a few scrapers and probes, and people who look
 REQUEST_S = 5.0
 ANSWER_S = 10.0
+HANG_UP_S = 1.0
 IDLE_S = 30.0  # scrapers come every 15 s and keep their connection
 END = b"\r\n\r\n"
 
@@ -99,6 +100,7 @@ class Server:
                 rest = b""
                 while (exchange := self._exchange(connection, rest)) is not None:
                     rest = exchange
+                _hang_up(connection)
         except OSError:
             pass  # the other side left, or was too slow
         finally:
@@ -144,7 +146,7 @@ class Server:
         data = rest.lstrip(b"\r\n")  # RFC 9112 2.2: empty lines before a request are passed over
         deadline = time.monotonic() + (REQUEST_S if data else IDLE_S)
         began = bool(data)
-        while END not in data:
+        while END not in data[: HEAD_LIMIT_BYTES + len(END)]:
             if len(data) > HEAD_LIMIT_BYTES:
                 why = f"a head of at most {HEAD_LIMIT_BYTES:,} bytes is taken"
                 raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, why, close=True)
@@ -176,6 +178,16 @@ class Server:
                 return b""  # idle for long: nothing was asked, so nothing is answered
             why = f"the request was not whole within {REQUEST_S:.0f} s"
             raise Refused(HTTPStatus.REQUEST_TIMEOUT, why, close=True) from None
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """So that our last answer arrives: closing a socket that holds unread bytes would make the other side lose it."""
+    deadline = time.monotonic() + HANG_UP_S
+    connection.shutdown(socket.SHUT_WR)
+    while (left := deadline - time.monotonic()) > 0:
+        connection.settimeout(left)
+        if not connection.recv(1 << 16):
+            return
 
 
 def _with_body(request: Request, body: bytes) -> Request:

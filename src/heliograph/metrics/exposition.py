@@ -49,7 +49,7 @@ class Page:
                 _render(metric, samples, openmetrics, lines)
         if openmetrics:
             lines.append("# EOF")
-        return "\n".join(lines) + "\n"
+        return "".join(f"{line}\n" for line in lines)
 
 
 def accepts_openmetrics(accept: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heliograph.mirror.append import Target
-from heliograph.mirror.brokers import Brokers
+from heliograph.mirror.brokers import REQUEST_TIMEOUT_S, Brokers
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.lane import Lane, State
 from heliograph.types import TopicPartition
@@ -25,6 +25,9 @@ QUIET_S = 2.0
 class Hindrance:
     why: str = ""
     blind: bool = False  # the source's end is not being seen meanwhile
+    vague: bool = (
+        False  # something is due and nothing is known to keep it: right for a moment, a fault of ours for long
+    )
 
 
 NONE = Hindrance()
@@ -35,7 +38,7 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
         return Hindrance(lane.reason, blind=True)
     if lane.state is State.LOST:  # not fetched until the target has said what it holds (rule D)
         why = lane.write_trouble or of_partition(target.brokers, lane.spec.remote, now)
-        return Hindrance(why or f"{target.brokers.cluster.alias} is being asked what it holds", blind=True)
+        return Hindrance(why or f"{target.brokers.cluster.alias} is being asked what it holds", True, vague=not why)
     reading = lane.read_trouble or of_partition(source.brokers, lane.spec.tp, now)
     if reading and not source.is_stalled(lane):  # one that holds enough is not read on purpose
         return Hindrance(reading, blind=True)
@@ -45,8 +48,10 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
             return Hindrance(writing)
     throttled = source.throttled_ms(lane)
     if throttled:
-        return Hindrance(f"{source.brokers.cluster.alias} throttles us: a quota is used up")
-    return NONE if lane.high_watermark >= 0 else Hindrance(f"{source.brokers.cluster.alias} is being asked", blind=True)
+        return Hindrance(f"{source.brokers.cluster.alias} throttles this client: a quota is used up")
+    if lane.high_watermark < 0:
+        return Hindrance(f"{source.brokers.cluster.alias} is being asked", blind=True, vague=True)
+    return NONE
 
 
 def of_partition(brokers: Brokers, tp: TopicPartition, now: float) -> str:
@@ -75,5 +80,5 @@ def _of_broker(brokers: Brokers, node: int, now: float) -> str:
         return f"{alias} broker {address} is being connected to"
     sent_at = connection.oldest_sent_at
     if sent_at is not None and now - sent_at > QUIET_S:
-        return f"{alias} broker {address} does not answer; the connection is made anew after 40 s of silence"
+        return f"{alias} broker {address} does not answer; after {REQUEST_TIMEOUT_S:.0f} s the connection is made anew"
     return ""

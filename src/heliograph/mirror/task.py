@@ -366,6 +366,7 @@ class Task:
                         "run": lane.map.last,
                         "why": hindered.why,
                         "blind": hindered.blind,
+                        "vague": hindered.vague,
                         "oldest": oldest,
                         "latency": lane.latency.told(),
                         "age": lane.age.told(),
