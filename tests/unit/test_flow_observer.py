@@ -131,6 +131,18 @@ def test_an_epoch_that_ends_may_still_move_a_partition_but_not_speak_for_it() ->
     assert scene.health(A)[1] != "old"
 
 
+def test_a_task_that_speaks_lives_whatever_was_said_of_its_namesake() -> None:
+    """After a restart of the query the first epoch is the first again, and its old task may leave late."""
+    scene = Scene()
+    scene.observer.joined(TASK)
+    scene.observer.left(TASK)
+    scene.report(scene.lane(A, 10, 10))
+    scene.now += 4
+    scene.report()
+    scene.now += 4
+    assert scene.health(A)[0].healthy
+
+
 def test_lag_in_seconds_is_the_age_of_the_oldest_record_not_copied() -> None:
     scene = Scene()
     ms = int(scene.now * 1000)

@@ -95,7 +95,8 @@ def test_a_stall_says_how_many_and_why_and_the_label_has_no_seconds() -> None:
     state, reason = scene.state()
     assert state == "stalled"
     assert reason == (
-        "1 of 1 partitions stalled (orders-0): source moved (4 records), we did not, for 7 s, because eu broker x: refused"
+        "1 of 1 partitions stalled (orders-0): "
+        "source moved (4 records), we did not, for 7 s, because eu broker x: refused"
     )
     assert scene.because() == "eu broker x: refused"
 

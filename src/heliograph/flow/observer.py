@@ -83,8 +83,7 @@ class Observer:
 
     def joined(self, task: TaskKey) -> None:
         with self._lock:
-            self._joined += 1
-            self._tasks[task] = TaskSeen(self._joined, self.clock())
+            self._join(task)
 
     def left(self, task: TaskKey) -> None:
         with self._lock:
@@ -94,9 +93,8 @@ class Observer:
         """After the tally: a task's word on the partitions that changed, and that it lives."""
         now = self.clock()
         with self._lock:
-            seen = self._tasks.get(task)
-            if seen is None:
-                return
+            # A task of a query that was started again may bear the name of one that is only now seen to leave.
+            seen = self._tasks.get(task) or self._join(task)
             self._settle(task, seen.heard_at)
             seen.heard_at = now
             for lane in report["lanes"]:
@@ -147,6 +145,11 @@ class Observer:
             return {topic: histogram.copy() for topic, histogram in self._latency.items()}
 
     # ---------------------------------------------------------------- inside
+
+    def _join(self, task: TaskKey) -> TaskSeen:
+        self._joined += 1
+        self._tasks[task] = TaskSeen(self._joined, self.clock())
+        return self._tasks[task]
 
     def _take(self, row: Row, task: TaskKey, joined: int, lane: Mapping[str, Any], now: float) -> None:
         if joined >= row.joined or lane["next"] > row.progress.next_offset:

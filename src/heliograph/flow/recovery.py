@@ -1,4 +1,4 @@
-"""When to begin anew although nothing seems wrong: partitions that stall while nothing is known to be in their way. Pure.
+"""When to begin anew although nothing seems wrong: partitions that stall with nothing known to be in their way. Pure.
 
 A broker that is down needs no help from us: connections come back by themselves. What stalls for no reason that can be
 seen is a fault of ours, a partition that a fetch lost or an answer that never came, and new tasks with new connections

@@ -122,7 +122,7 @@ def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...], *, s
         starting = look.because if course.state == "starting" else ""
         return course.state, course.words or _trouble(look) or starting
     if look.survey.routes and not seen:
-        return "starting", _trouble(look) or found.words or look.because
+        return "starting", _trouble(look) or look.because or found.words
     if found.health is Health.STALLED:
         return "stalled", found.words
     if parked or found.health is Health.PARKED:
