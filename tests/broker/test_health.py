@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Kafka, running
+from heliograph.embedded.broker import Broker
 from heliograph.flow.health import NO_REASON
 from heliograph.flow.recovery import Recovery
 from heliograph.flow.status import FlowReport
@@ -144,6 +145,24 @@ def assert_all_once(source: Kafka, target: Kafka, topic: str, feed: Feed) -> Non
     )
 
 
+@contextmanager
+def down(broker: Broker) -> Iterator[None]:
+    broker.kill()
+    try:
+        yield
+    finally:
+        broker.start()
+
+
+@contextmanager
+def frozen(broker: Broker) -> Iterator[None]:
+    broker.pause()
+    try:
+        yield
+    finally:
+        broker.resume()
+
+
 # -------------------- faults
 
 
@@ -153,17 +172,19 @@ def test_a_broker_killed(clusters: tuple[Kafka, Kafka], side: str, topic_name: s
     broker = (west if side == "west" else east).brokers[0]
     create_topic(west.confluent(), topic_name, PARTITIONS)
     with copying(west, east, topic_name) as (site, feed, engine):
-        broker.kill()
-        reason = site.wait_told(f"{topic_name}-", "stalled", f"{side} broker 127.0.0.1:{broker.port}")
-        assert ("source not seen" in reason) is (side == "west")
-        assert ("source moved" in reason) is (side == "east")
-        assert re.search(r"for \d+ s, because", reason)
-        assert "tried again within 2 s" in reason
-        status = engine.status()
-        assert (status.state, status.stalled) == ("stalled", PARTITIONS)
-        assert f"{side} broker" in status.reason
-        assert site.metrics()["heliograph_flow_healthy"].value() == 0
-        broker.start()
+        with down(broker):
+            reason = site.wait_told(f"{topic_name}-", "stalled", f"{side} broker 127.0.0.1:{broker.port}")
+            # Of a source that is gone it may be known how far it came; mostly it is known that it is not seen.
+            assert re.search(
+                r"(source moved \([\d,]+ records\), we did not,|source not seen) for \d+ s, because", reason
+            )
+            assert side == "west" or "source moved" in reason
+            assert "tried again within 2 s" in reason
+            engine.wait(lambda: engine.status().stalled == PARTITIONS, what="all told", timeout_seconds=2)
+            status = engine.status()
+            assert status.state == "stalled"
+            assert f"{side} broker" in status.reason
+            assert site.metrics()["heliograph_flow_healthy"].value() == 0
         site.wait_sound()
         assert_all_once(west, east, topic_name, feed)
         assert site.health()[1]["reasons"] == []
@@ -175,12 +196,9 @@ def test_a_frozen_broker(clusters: tuple[Kafka, Kafka], side: str, topic_name: s
     broker = (west if side == "west" else east).brokers[0]
     create_topic(west.confluent(), topic_name, PARTITIONS)
     with copying(west, east, topic_name) as (site, feed, engine):
-        broker.pause()
-        try:
+        with frozen(broker):
             site.wait_told(f"{topic_name}-", "stalled", f"{side} broker 127.0.0.1:{broker.port} does not answer")
             assert engine.status().state == "stalled"
-        finally:
-            broker.resume()
         site.wait_sound()
         assert_all_once(west, east, topic_name, feed)
 
@@ -355,8 +373,7 @@ def test_lag_is_seen_while_nothing_can_be_written(clusters: tuple[Kafka, Kafka],
     with Engine(flow) as engine, served(engine) as site:
         engine.wait_copied(topic_name)
         site.wait_sound()
-        east.brokers[0].pause()
-        try:
+        with frozen(east.brokers[0]):
             produced_at = time.time()
             produce(west.confluent(), topic_name, [Record(b"k", b"v" * 100) for _ in range(70)])
             engine.wait(lambda: site.partitions()[0]["lag_records"] == 70, what="lag", timeout_seconds=10)
@@ -365,8 +382,6 @@ def test_lag_is_seen_while_nothing_can_be_written(clusters: tuple[Kafka, Kafka],
             assert 70 * 50 < one["lag_bytes"] < 70 * 500
             assert 4 < one["lag_seconds"] <= time.time() - produced_at + 1
             assert site.metrics()["heliograph_topic_lag_records"].value(topic=topic_name) == 70
-        finally:
-            east.brokers[0].resume()
         site.wait_sound()
         assert site.partitions()[0]["lag_records"] == 0
 
