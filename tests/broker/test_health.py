@@ -30,6 +30,7 @@ from heliograph.flow.status import FlowReport
 from heliograph.http.pages import Pages
 from heliograph.http.routing import Router
 from heliograph.http.server import Server
+from heliograph.metrics.table import METRICS
 from heliograph.mirror import task as task_module
 from heliograph.mirror.fetch import Source
 from tests.broker.engine import Engine, assert_same, mirror, one_flow
@@ -184,7 +185,11 @@ def test_a_broker_killed(clusters: tuple[Kafka, Kafka], side: str, topic_name: s
             status = engine.status()
             assert status.state == "stalled"
             assert f"{side} broker" in status.reason
-            assert site.metrics()["heliograph_flow_healthy"].value() == 0
+            found = site.metrics()
+            assert found["heliograph_flow_healthy"].value() == 0
+            ((_, labels),) = found["heliograph_flow_problem_info"].samples
+            assert f"{side} broker" in dict(labels)["reason"]
+            assert dict(labels)["state"] == "stalled"
         site.wait_sound()
         assert_all_once(west, east, topic_name, feed)
         assert site.health()[1]["reasons"] == []
@@ -359,7 +364,9 @@ def test_checkpoints_and_heartbeats_are_timed(primary: Kafka, backup: Kafka, top
         assert checkpoints.value("_count") >= 1
         assert 0 < checkpoints.value("_sum") < 60
         wait_until(lambda: "heliograph_heartbeat_age_seconds" in site.metrics(), what="a heartbeat")
-        assert 0 <= site.metrics()["heliograph_heartbeat_age_seconds"].value() < 10
+        found = site.metrics()
+        assert 0 <= found["heliograph_heartbeat_age_seconds"].value() < 10
+        assert set(found) == METRICS.keys() - {"heliograph_flow_problem_info"}  # every one that a sound flow has
 
 
 def test_lag_is_seen_while_nothing_can_be_written(clusters: tuple[Kafka, Kafka], topic_name: str) -> None:

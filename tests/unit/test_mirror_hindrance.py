@@ -127,7 +127,14 @@ def test_the_target_matters_only_when_something_is_to_be_written(scene: Scene) -
     assert not found.blind  # the source is seen all the while
 
 
-def test_what_a_broker_said_comes_first(scene: Scene) -> None:
+def test_what_is_seen_now_stands_before_what_was_said_last(scene: Scene) -> None:
+    scene.lane.has_failed = True
+    scene.lane.write_trouble = "eu takes no records now: NOT_LEADER_OR_FOLLOWER"
+    scene.target.brokers.led(REMOTE, -1)
+    assert "us.orders-0 has no leader on eu" in scene.look().why
+
+
+def test_a_broker_that_answers_and_refuses_is_quoted(scene: Scene) -> None:
     scene.lane.has_failed = True
     scene.lane.write_trouble = "eu takes no records now: NOT_ENOUGH_REPLICAS"
     assert scene.look().why == "eu takes no records now: NOT_ENOUGH_REPLICAS"

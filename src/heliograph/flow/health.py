@@ -57,21 +57,19 @@ class Verdict:
         return self.because
 
 
+_MOVING, _IDLE = Verdict(Health.MOVING), Verdict(Health.IDLE)  # nearly always, and for thousands of partitions
+
+
 @dataclass(slots=True)
 class Progress:
     """What was seen of one partition. Times are of one clock that only goes forward."""
 
     good_at: float  # at first: when it was decided to copy it
     next_offset: int = -1  # our position; -1: not known yet
+    end_offset: int = -1  # the source's; of several looks the farthest: one that sees less may have lost sight of it
     moved_at: float = field(default=float("-inf"))
     level_at: float = field(default=float("-inf"))
-    _ends: dict[str, int] = field(default_factory=dict)  # who looked -> the source's end, as seen last
-
-    @property
-    def end_offset(self) -> int:
-        """The source's end; -1: not known yet. Whoever saw more is right: a look that sees less than another may be a
-        fetch that lost sight of the partition."""
-        return max(self._ends.values(), default=-1)
+    _ends: dict[str, int] = field(default_factory=dict)  # who looked -> the source's end, as they saw it last
 
     @property
     def lag(self) -> int | None:
@@ -86,8 +84,10 @@ class Progress:
 
     def saw_end(self, who: str, end_offset: int, at: float) -> None:
         """Somebody looked at the source at this moment."""
-        self._ends[who] = end_offset
-        if self.lag == 0:
+        if self._ends.get(who) != end_offset:
+            self._ends[who] = end_offset
+            self.end_offset = max(self._ends.values())
+        if 0 <= self.end_offset <= self.next_offset:
             self.level_at = max(self.level_at, at)
             self.good_at = max(self.good_at, at)
 
@@ -104,7 +104,7 @@ class Progress:
         if self.lag is None:
             return Verdict(Health.STARTING, because)
         moving = self.lag > 0 or now - self.moved_at <= limit_s
-        return Verdict(Health.MOVING if moving else Health.IDLE)
+        return _MOVING if moving else _IDLE
 
 
 @dataclass(frozen=True, slots=True)

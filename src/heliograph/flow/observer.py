@@ -95,7 +95,7 @@ class Observer:
         with self._lock:
             # A task of a query that was started again may bear the name of one that is only now seen to leave.
             seen = self._tasks.get(task) or self._join(task)
-            self._settle(task, seen.heard_at)
+            self._settle()
             seen.heard_at = now
             for lane in report["lanes"]:
                 row = self._rows.get(TopicPartition(lane["topic"], lane["partition"]))
@@ -122,8 +122,7 @@ class Observer:
         """`because`: what is in the way of the whole flow, for partitions that no task has."""
         now = self.clock()
         with self._lock:
-            for task, seen in self._tasks.items():
-                self._settle(task, seen.heard_at)
+            self._settle()
             return {tp: self._verdict(row, now, because) for tp, row in self._rows.items()}
 
     def lags(self) -> dict[TopicPartition, tuple[int | None, float | None]]:
@@ -171,15 +170,17 @@ class Observer:
         if not row.blind:
             row.progress.saw_end(TASK, row.end, now)
 
-    def _settle(self, task: TaskKey, heard_at: float) -> None:
+    def _settle(self) -> None:
         """A task names what changed; of its other partitions it said by speaking that nothing did."""
         for row in self._rows.values():
-            if row.task == task and not row.blind:
-                row.progress.saw_end(TASK, row.end, heard_at)
+            if not row.blind and row.task is not None and (seen := self._tasks.get(row.task)) is not None:
+                row.progress.saw_end(TASK, row.end, seen.heard_at)
 
     def _verdict(self, row: Row, now: float, because: str) -> Verdict:
         if row.parked and row.progress.good_at > row.parked_at:
             row.parked = ""  # tried again, and it goes
+        if not row.parked and (verdict := row.progress.verdict(now)).health.healthy:
+            return verdict
         because, vague = self._because(row, now, because)
         return row.progress.verdict(now, because=because, vague=vague, parked=row.parked)
 

@@ -37,13 +37,14 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
     if lane.state is State.PARKED:
         return Hindrance(lane.reason, blind=True)
     if lane.state is State.LOST:  # not fetched until the target has said what it holds (rule D)
-        why = lane.write_trouble or of_partition(target.brokers, lane.spec.remote, now)
+        why = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
         return Hindrance(why or f"{target.brokers.cluster.alias} is being asked what it holds", True, vague=not why)
-    reading = lane.read_trouble or of_partition(source.brokers, lane.spec.tp, now)
+    # What is seen now stands before what was said last: behind NOT_LEADER_OR_FOLLOWER there may be no leader at all.
+    reading = of_partition(source.brokers, lane.spec.tp, now) or lane.read_trouble
     if reading and not source.is_stalled(lane):  # one that holds enough is not read on purpose
         return Hindrance(reading, blind=True)
     if not lane.idle or lane.in_flight:
-        writing = lane.write_trouble or of_partition(target.brokers, lane.spec.remote, now)
+        writing = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
         if writing:
             return Hindrance(writing)
     throttled = source.throttled_ms(lane)
