@@ -110,6 +110,16 @@ class Chunk:
         return len(self._rows) - self._row
 
     @property
+    def next_timestamp(self) -> int:
+        """When the first record of the next batch was written, as its header says; -1: none is left."""
+        return int(self._at(self._row)[c.AT_TS]) if self.batches > 0 else -1
+
+    @property
+    def newest_timestamp(self) -> int:
+        """The newest in the last batch; -1: there is none."""
+        return int(self._at(len(self._rows) - 1)[c.AT_MAX_TS]) if len(self._rows) else -1
+
+    @property
     def compressed(self) -> bool:
         """Whether the next batch is: then merging means unpacking."""
         return self.batches > 0 and bool(self._at(self._row)[c.AT_FLAGS] & header.CODEC_MASK)

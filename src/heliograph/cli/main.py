@@ -62,6 +62,7 @@ VERBS = {
     "warm": ("heliograph.cli.warm", "Prepare this machine once, so that starts are quick."),
     "explain": ("heliograph.cli.explain", "Every effective value of a file, and where it came from."),
     "keys": ("heliograph.cli.keys", "The configuration keys, and which of them are honoured."),
+    "metrics": ("heliograph.cli.metrics", "The metrics that `run --http` serves."),
 }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 )
 @click.option("--lenient", is_flag=True, help="Warn about unknown keys and Java classes instead of refusing the file.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
+@click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status and /health there; loopback unless named.")
+@click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may read it.")
 @log_options
 def command(
     file: Path,
@@ -44,6 +47,8 @@ def command(
     report_seconds: float,
     lenient: bool,
     seconds: float | None,
+    http: str | None,
+    insecure: bool,
 ) -> int:
     """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
 
@@ -54,6 +59,7 @@ def command(
     Examples:
       heliograph run mm2.properties
       heliograph run mm2.properties --clusters eu ap
+      heliograph run mm2.properties --http 8083
       heliograph run mm2.properties --master spark://host:7077 -X spark.executor.memory=2g
 
     \b
@@ -64,13 +70,14 @@ def command(
     from heliograph.config.load import load
 
     spark_settings = _settings(settings)
+    address = _address(http, insecure)
     targets = _aliases(clusters, more)
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
         runner = make_runner((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds)
-        with show.view(report_seconds) as view:
+        with serving(runner, address), show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
@@ -86,6 +93,35 @@ def make_runner(
     from heliograph.flow.runner import Runner
 
     return Runner(flows, master=master, spark_settings=spark_settings, epoch_seconds=epoch_seconds)
+
+
+@contextmanager
+def serving(runner: Runner, address: tuple[str, int] | None) -> Iterator[None]:
+    """Inside, the runner can be asked over HTTP, if somebody wants that."""
+    if address is None:
+        yield
+        return
+    from heliograph.http.pages import Pages
+    from heliograph.http.routing import Router
+    from heliograph.http.server import Server
+
+    server = Server(*address, Router(Pages(runner).routes()))
+    server.start()
+    click.echo(f"serving {server.url}/metrics, /status and /health", err=True)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def _address(http: str | None, insecure: bool) -> tuple[str, int] | None:
+    from heliograph.http.server import parse_address
+
+    if http is None:
+        if insecure:
+            raise click.UsageError("--insecure is about --http, which is not given")
+        return None
+    return parse_address(http, insecure=insecure)
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:

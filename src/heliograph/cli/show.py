@@ -19,7 +19,15 @@ from rich.text import Text
 
 from heliograph.flow.status import FlowStatus, ParkedPartition
 
-COLOURS = {"running": "green", "idle": "cyan", "starting": "yellow", "restarting": "yellow", "failed": "bold red"}
+COLOURS = {
+    "running": "green",
+    "idle": "cyan",
+    "starting": "yellow",
+    "restarting": "yellow",
+    "parked": "yellow",
+    "stalled": "bold red",
+    "failed": "bold red",
+}
 PARKED_SHOWN = 8  # more would push the table off a terminal of 24 lines
 
 

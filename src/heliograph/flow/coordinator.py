@@ -22,13 +22,17 @@ from typing import Any
 import structlog
 
 from heliograph.errors import HeliographError, WireError
+from heliograph.flow import report as reports
+from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import same_cluster
+from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
+from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowStatus
+from heliograph.flow.status import FlowReport, FlowStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
@@ -59,6 +63,9 @@ class Coordinator:
         )
         self._survey = Survey()
         self._tally = Tally()
+        self._observer = Observer(self._tally)
+        self._recovery = Recovery()
+        self._specialists.watch(self._observer, self._copied_partitions, self._recover)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
@@ -71,7 +78,7 @@ class Coordinator:
         self._last_runs: dict[TopicPartition, Any] = {}  # as their last reports had them, since the plan was made
         self._epoch = 0
         self._trouble = ""
-        self._query_state, self._query_reason = "starting", ""
+        self._course = Course()
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
 
     # ---------------------------------------------------------------- life
@@ -86,6 +93,7 @@ class Coordinator:
         self._positions.catch_up()
         self._offsets.catch_up()
         self._survey = self._topics.survey()
+        self._observer.copy({r.tp: r.remote for r in self._survey.routes})
         self._watcher.start()
         self._specialists.start()
 
@@ -132,6 +140,7 @@ class Coordinator:
             return after
         with self._lock:
             self._trouble = ""
+            self._course.epochs += 1
             self._epoch = after + 1
             self._plans = {after + 1: assignments}
         self._relay.turn_to(after + 1, len(assignments))
@@ -231,6 +240,7 @@ class Coordinator:
     # ---------------------------------------------------------------- what tasks say
 
     def joined(self, task: TaskKey, voice: Voice) -> None:
+        self._observer.joined(task)
         self._relay.joined(task, voice)
         if task[2] > 0:
             self._tell_positions(task, voice, "positions")
@@ -259,6 +269,7 @@ class Coordinator:
 
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
+        self._observer.reported(task, report)
         for lane in report["lanes"]:
             self._specialists.copied(_tp_of(lane), lane["run"])
         if report["final"]:
@@ -272,6 +283,7 @@ class Coordinator:
         self._let_go(self._relay.ready(task))
 
     def left(self, task: TaskKey) -> None:
+        self._observer.left(task)
         self._let_go(self._relay.left(task))
 
     def _let_go(self, free: list[tuple[TaskKey, Voice]]) -> None:
@@ -283,6 +295,17 @@ class Coordinator:
     def _copied_topics(self) -> dict[str, str]:
         with self._lock:
             return {r.tp.topic: r.remote.topic for r in self._survey.routes}
+
+    def _copied_partitions(self) -> list[TopicPartition]:
+        with self._lock:
+            return [r.tp for r in self._survey.routes]
+
+    def _recover(self) -> None:
+        """Partitions that stall while nothing is in their way get new tasks."""
+        ill = self._recovery.due(self._observer.verdicts(self._look().because), time.monotonic())
+        if ill:
+            log.warning("stalled for no reason: tasks begin anew", flow=self.flow.name, partitions=list(map(str, ill)))
+            self._relay.say("finish")  # not to hand over: what they hold is what stalls
 
     def _watch(self) -> None:
         wait = self._interval()
@@ -310,6 +333,7 @@ class Coordinator:
             self._outdated = self._outdated or changed
             self._changed.notify_all()
         self._tally.forget(gone)
+        self._observer.copy({r.tp: r.remote for r in survey.routes})
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
             self._relay.say("turn")
@@ -326,41 +350,22 @@ class Coordinator:
 
     # ---------------------------------------------------------------- what people see
 
-    def query(self, state: str, reason: str = "") -> None:
-        """The supervisor's word on the flow's streaming query."""
+    def query(self, state: str, reason: str = "", again_at: float | None = None) -> None:
+        """The supervisor's word on the flow's streaming query, and when it will be started again."""
         with self._lock:
-            self._query_state, self._query_reason = state, reason
+            self._course.say(state, reason, again_at)
 
     def status(self) -> FlowStatus:
-        records_per_s, bytes_per_s = self._tally.per_second()
+        return reports.status(self._look())
+
+    def report(self) -> FlowReport:
+        return reports.report(self._look(), self._observer)
+
+    def _look(self) -> Look:
         with self._lock:
             survey, tasks = self._survey, self._relay.tasks
-            state, reason = self._query_state, self._query_reason or self._trouble
-        if not reason and self._tally.trouble:
-            reason = self._tally.trouble[0]
-        if not reason and (troubles := self._specialists.troubles):
-            reason = troubles[0]
-        if state == "running" and not survey.routes:
-            state, reason = "idle", reason or "no topic matches yet"
-        elif state == "running" and not tasks and not self._tally.total("records"):
-            state = "starting"
-        return FlowStatus(
-            name=self.flow.name,
-            state=state,
-            reason=reason,
-            topics=survey.topics,
-            partitions=len(survey.routes),
-            tasks=tasks,
-            records=self._tally.total("records"),
-            bytes=self._tally.total("bytes"),
-            records_per_s=records_per_s,
-            bytes_per_s=bytes_per_s,
-            lag_records=self._tally.lag({r.tp for r in survey.routes}),
-            duplicates_refused=self._tally.total("repeated"),
-            retries=self._tally.total("retries"),
-            epoch=self._epoch,
-            parked=survey.parked + self._tally.parked(),
-        )
+            course, epoch = replace(self._course, trouble=self._trouble), self._epoch
+        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

@@ -18,6 +18,7 @@ class Heartbeats:
     def __init__(self, flow: Flow, target: Client) -> None:
         self._flow = flow
         self._log = CompactedLog(target, HEARTBEATS)
+        self.beat_at: float | None = None  # monotonic; the last that is in the log
 
     def beat(self) -> None:
         if not self._log.partitions:
@@ -25,3 +26,4 @@ class Heartbeats:
         now_ms = time.time_ns() // 1_000_000
         beat = Heartbeat(self._flow.source.alias, self._flow.target.alias, now_ms)
         self._log.append(0, [(beat.key(), beat.value())], now_ms)
+        self.beat_at = time.monotonic()

@@ -103,6 +103,15 @@ class Source:
             puller.session.drop(tp)
             puller.lanes.pop(tp, None)
 
+    def is_stalled(self, lane: Lane) -> bool:
+        """Whether it holds enough, and is not fetched until it has drained."""
+        return lane.spec.tp in self._stalled
+
+    def throttled_ms(self, lane: Lane) -> int:
+        """How long its broker makes us wait for a quota's sake, by the last answer."""
+        puller = self._pullers.get(self._fetched_at.get(lane.spec.tp, -1))
+        return puller.session.throttle_ms if puller else 0
+
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""
         if lane.spec.tp in self._stalled and lane.queued_bytes < LANE_BYTES // 2:
@@ -193,6 +202,8 @@ class Source:
             )
             if chunk.next_offset == lane.fetch_offset:  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
+            if (newest := chunk.newest_timestamp) >= 0:
+                lane.age.note(max(time.time_ns() // 1_000_000 - newest, 0), chunk.remaining_records)
             lane.push(chunk)
         except BatchError as error:
             lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
@@ -256,6 +267,7 @@ class Source:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0
         lane.high_watermark = part.last_stable_offset if committed else part.high_watermark
         lane.failures = 0
+        lane.read_trouble = ""
 
     def _refused(self, lane: Lane, part: Fetched) -> None:
         tp = lane.spec.tp
@@ -265,6 +277,8 @@ class Source:
         elif part.error in (UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID) or is_retriable(part.error):
             self._homeless.add(tp)
             self.brokers.refresh()
+            error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
+            lane.read_trouble = f"{self.brokers.cluster.alias} gives no records: {error}"
         else:
             error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
             lane.park(f"the source refuses to be read: {error.message}", error.fix)

@@ -20,11 +20,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from heliograph.batch import Chunk, Piece, patch
+from heliograph.batch import Chunk, Piece, base_timestamp, patch
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.ledger import IN_FLIGHT, advance
 from heliograph.mirror.offsetmap import Span, Writer
 from heliograph.mirror.positions import Position
+from heliograph.mirror.timing import Spread
 from heliograph.wire.codes import MESSAGE_TOO_LARGE
 
 # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: somebody else
@@ -112,6 +113,10 @@ class Lane:
     next_target: int = -1  # the target offset right after the last record settled or skipped; -1: not known
     counts: Counts = field(default_factory=Counts)
     last_timestamp: int = -1
+    read_trouble: str = ""  # what the source said last instead of giving records
+    write_trouble: str = ""  # what the target said last instead of taking them
+    latency: Spread = field(default_factory=Spread)  # both since they were last told
+    age: Spread = field(default_factory=Spread)
 
     @classmethod
     def of(cls, spec: LaneSpec) -> Lane:
@@ -140,6 +145,7 @@ class Lane:
         """The target's answer to rule D: so many records from `acked` on are there; `placed` says at which offsets, as
         (offset, length), if it is known."""
         self.state = State.FLOWING
+        self.write_trouble = ""
         self.skip = already_there
         self.placed = deque(placed)
         self.next_target = self.acked.target if not already_there or placed else -1
@@ -222,6 +228,14 @@ class Lane:
     def idle(self) -> bool:
         """Nothing to send, now or after a backoff."""
         return self.state is not State.FLOWING or not (self.chunks or self.has_failed)
+
+    @property
+    def oldest_timestamp(self) -> int:
+        """When the first record was written that is fetched and not acknowledged; -1: none is, or it cannot be said."""
+        first = next((sent for sent in self.in_flight if sent.base_offset is None), None)
+        if first is not None:
+            return base_timestamp(first.piece.data)
+        return self.chunks[0].next_timestamp if self.chunks else -1
 
     def next_batch(self, merge: Callable[[Lane, Chunk], bool]) -> Sent | None:
         """What failed, first and as it was (invariant c); then the next batch under the next sequence (rule B).

@@ -23,7 +23,7 @@ import structlog
 from heliograph import batch
 from heliograph.batch import Record, encode
 from heliograph.errors import BrokerError, HeliographError, WireError
-from heliograph.mirror import offsetmap, positions
+from heliograph.mirror import hindrance, offsetmap, positions
 from heliograph.mirror.append import Note, Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.fetch import Source
@@ -283,6 +283,7 @@ class Task:
             return
         if isinstance(answer, HeliographError):
             if answer.retriable:
+                lane.write_trouble = f"the target cannot say what it holds: {answer.message}"
                 log.info("asking the target again", partition=str(lane.spec.remote), why=str(answer))
                 self._parked_until[lane] = time.monotonic() + 0.5
             else:
@@ -401,12 +402,18 @@ class Task:
         return {"say": "task", "flow": a.flow, "epoch": a.epoch, "task": a.task, "attempt": self._attempt}
 
     def _report(self, final: bool = False) -> None:
-        lanes = []
+        lanes, told = [], []
+        now = time.monotonic()
         for lane in self._lanes:
             c = lane.counts
-            figures = (lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries)
+            hindered, oldest = hindrance.of_lane(lane, self._source, self._target, now), lane.oldest_timestamp
+            figures = (
+                *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
+                *(hindered, oldest),
+            )
             if final or self._reported.get(lane) != figures:
                 self._reported[lane] = figures
+                told.append(lane)
                 lanes.append(
                     {
                         "topic": lane.spec.tp.topic,
@@ -420,14 +427,26 @@ class Task:
                         "timestamp": lane.last_timestamp,
                         "target": lane.acked.target,
                         "run": lane.map.last,
+                        "why": hindered.why,
+                        "blind": hindered.blind,
+                        "vague": hindered.vague,
+                        "oldest": oldest,
+                        "latency": lane.latency.told(),
+                        "age": lane.age.told(),
                         **asdict(c),
                     }
                 )
         trouble = [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble]
         # The coordinator goes on from a last word without reading it back, so it must be in the log, the map before it.
         durable = final and all(lane.acked == lane.written for lane in self._lanes)
-        if not self._link.tell({"say": "report", "lanes": lanes, "trouble": trouble, "final": durable}):
+        report = {"say": "report", "lanes": lanes, "trouble": trouble, "final": durable}
+        if not self._link.tell({**report, "latency": self._target.latencies.told()}):
             self._reported.clear()  # nobody heard it: say everything again
+            return
+        self._target.latencies.heard()
+        for lane in told:
+            lane.latency.clear()
+            lane.age.clear()
 
     def _ledger(self) -> Iterator[Row]:
         """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
