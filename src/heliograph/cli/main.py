@@ -17,6 +17,7 @@ import click
 from heliograph import __version__
 from heliograph.errors import (
     ConfigError,
+    Held,
     HeliographError,
     JavaMissing,
     LoginFailed,
@@ -33,6 +34,7 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # What a person must put right before it is worth starting again; anything else failed while running.
 BAD_INPUT_ERRORS = (
     ConfigError,
+    Held,
     JavaMissing,
     LoginFailed,
     SameCluster,

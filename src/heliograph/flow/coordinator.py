@@ -32,7 +32,8 @@ from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, FlowStatus
+from heliograph.flow.starts import NoStart, beginnings
+from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
@@ -75,6 +76,7 @@ class Coordinator:
         self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
         self._before: set[tuple[int, int]] = set()  # those of the epoch before
         self._last_runs: dict[TopicPartition, Any] = {}  # as their last reports had them, since the plan was made
+        self._unstarted: dict[TopicPartition, ParkedPartition] = {}  # partitions that may not begin where they are told
         self._epoch = 0
         self._trouble = ""
         self._course = Course()
@@ -137,6 +139,9 @@ class Coordinator:
             self._troubled("planning", error)
             time.sleep(ASK_AGAIN_S)
             return after
+        if not assignments:
+            time.sleep(ASK_AGAIN_S)  # none may begin: an epoch without tasks would end at once, and so on
+            return after
         with self._lock:
             self._trouble = ""
             self._course.epochs += 1
@@ -196,26 +201,41 @@ class Coordinator:
         return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run)
 
     def _claim(self, routes: list[Route], anew: set[TopicPartition]) -> None:
-        """Start where MM2 stopped, if it was here; otherwise at the log's beginning, which the claim then fixes."""
+        """Start where MM2 stopped, if it was here; otherwise where the file says, which the claim then fixes."""
         if not routes:
+            self._park_unstarted({})
             return
-        starts = self._source.list_offsets([r.tp for r in routes], at=self.flow.start_at)
         ends = self._target.list_offsets([r.remote for r in routes], at="latest")
         self._doubt([r for r in routes if r.tp not in anew], ends)
-        wanted = {}
-        for route in routes:
-            if (p := self._positions.known.get(route.tp)) is not None and p.claimed:
+        known = self._positions.known
+        unclaimed = [r for r in routes if (p := known.get(r.tp)) is None or not p.claimed]
+        begins = beginnings(self.flow, self._source, [r.tp for r in unclaimed], known, anew)
+        wanted, unstarted = {}, {}
+        for route in unclaimed:
+            begin, end = begins[route.tp], ends[route.remote]
+            if isinstance(begin, NoStart) or isinstance(end, WireError):
+                no = begin if isinstance(begin, NoStart) else NoStart(str(end), "")
+                unstarted[route.tp] = ParkedPartition(*route.tp, no.reason, no.fix)
                 continue
-            start, end = starts[route.tp], ends[route.remote]
-            if isinstance(start, WireError) or isinstance(end, WireError):
-                why = start if isinstance(start, WireError) else end
-                log.warning("no start yet", flow=self.flow.name, partition=str(route.tp), why=str(why))
-                continue
-            known = self._positions.known.get(route.tp)
-            at = known.next_offset if known and route.tp not in anew else start
-            self._offsets.begin_anew(Subject(route.tp, route.topic_id), at, end)
-            wanted[route.tp] = (at, route.topic_id, end)
+            if begin.note:
+                log.warning("start", flow=self.flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
+            self._offsets.begin_anew(Subject(route.tp, route.topic_id), begin.offset, end)
+            wanted[route.tp] = (begin.offset, route.topic_id, end)
         self._positions.claim(wanted)
+        self._park_unstarted(unstarted)
+
+    def _park_unstarted(self, unstarted: dict[TopicPartition, ParkedPartition]) -> None:
+        """They have no start: the next epoch looks again. What is parked is not looked at for progress."""
+        if unstarted == self._unstarted:
+            return
+        for tp, parked in unstarted.items():
+            log.warning("no start yet", flow=self.flow.name, partition=str(tp), why=parked.reason, fix=parked.fix)
+        with self._lock:
+            self._unstarted = unstarted
+        self._observer.copy(self._started(self._survey))
+
+    def _started(self, survey: Survey) -> dict[TopicPartition, TopicPartition]:
+        return {r.tp: r.remote for r in survey.routes if r.tp not in self._unstarted}
 
     def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
         """Positions that others wrote, and that no mirror can have reached."""
@@ -325,7 +345,7 @@ class Coordinator:
             self._outdated = self._outdated or changed
             self._changed.notify_all()
         self._tally.forget(gone)
-        self._observer.copy({r.tp: r.remote for r in survey.routes})
+        self._observer.copy(self._started(survey))
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
             self._relay.say("turn")
@@ -355,7 +375,9 @@ class Coordinator:
 
     def _look(self) -> Look:
         with self._lock:
-            survey, tasks = self._survey, self._relay.tasks
+            unstarted = tuple(parked for _, parked in sorted(self._unstarted.items()))
+            survey = replace(self._survey, parked=self._survey.parked + unstarted)
+            tasks = self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
         return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists)
 
