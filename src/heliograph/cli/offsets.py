@@ -255,7 +255,7 @@ def preview(shifts: Sequence[Shift]) -> list[str]:
     )
     if again:
         lines.append(
-            "What comes again is on the target twice, since exactly once begins anew there: new producer ids are claimed "
-            "at the next start, and groups are translated to the new copies"
+            "What comes again is on the target twice, since exactly once begins anew there: new producer ids are "
+            "claimed at the next start, and groups are translated to the new copies"
         )
     return lines

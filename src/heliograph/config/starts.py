@@ -5,7 +5,8 @@
 
 An item is `[topic[:partition]=]where`; the first that fits a partition decides. `topic` is a name or a regular
 expression, `where` is earliest, latest, `timestamp:` with ISO 8601 or milliseconds, or `offset:`. `file:` stands for
-the items of a file, one a line. Every function raises ValueError with the reason, in words that can follow `key = value: `.
+the items of a file, one a line. Every function raises ValueError with the reason, in words that can follow
+`key = value: `.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.starts import NoStart, beginnings
+from heliograph.flow.starts import NoStart, beginnings, created_again
 from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
@@ -163,7 +163,7 @@ class Coordinator:
             self._last_runs = {}
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         known = self._positions.known if all_told else self._positions.catch_up()
-        recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
+        recreated = [r.tp for r in routes if created_again(known.get(r.tp), r.topic_id)]
         if recreated:
             log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
             self._positions.void(recreated)
@@ -384,7 +384,3 @@ class Coordinator:
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(lane["topic"], lane["partition"])
-
-
-def _recreated(position: Any, route: Route) -> bool:
-    return bool(position and position.topic_id and route.topic_id and position.topic_id != route.topic_id)

@@ -1,16 +1,19 @@
 """What a start would make, alter and copy: the flows of a file, rehearsed. Writes nothing.
 
-Runs the code that really does it (`flow.topics`, `configs`, `acls`, `compacted` and its users, `starts`) on clients that
-only keep what they were asked to do (`flow.rehearsal`). What one flow makes another may copy, heartbeats among it, so all
-are gone through again until nothing new comes of it.
+Runs the code that really does it (`flow.topics`, `configs`, `acls`, `compacted` and its users, `starts`) on clients
+that only keep what they were asked to do (`flow.rehearsal`). What one flow makes another may copy, heartbeats among it,
+so all are gone through again until nothing new comes of it.
 
 What would *change* is what is made, altered or begun. Records behind a position are to be copied, but change nothing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import structlog
 
 from heliograph import policy
 from heliograph.batch import headers
@@ -23,7 +26,7 @@ from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.rehearsal import Deed, Rehearsal, World
-from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds
+from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds, created_again
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.syncs import OffsetSyncs
 from heliograph.flow.topics import Survey, Topics
@@ -31,6 +34,7 @@ from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 
 SAMPLED, SAMPLE_BYTES = 1000, 1 << 20  # where sizes may not be asked: records at the end that are read to learn theirs
+MEASURED_BYTES, FETCH_BYTES = 4 << 20, 4 << 20  # less than this is copied before anybody could ask how long it takes
 ROUNDS = 10  # a topic comes over one hop a round; names grow with each, so chains this long are nobody's
 
 
@@ -89,6 +93,7 @@ def forecast(flows: Sequence[Flow], beating: Sequence[Flow] = ()) -> list[FlowFo
     copying = [_Rehearsed(flow, worlds) for flow in flows]
     others = [_Beating(flow, worlds) for flow in beating]
     everybody: list[_Rehearsed | _Beating] = [*copying, *others]
+    bound = structlog.contextvars.bind_contextvars(rehearsal=True)  # the code below logs as if it did it
     try:
         for _ in range(ROUNDS):
             before = sum(len(one.found.deeds) for one in everybody)
@@ -100,6 +105,7 @@ def forecast(flows: Sequence[Flow], beating: Sequence[Flow] = ()) -> list[FlowFo
             each.measure()
         return [one.found for one in everybody]
     finally:
+        structlog.contextvars.reset_contextvars(**bound)
         for one in everybody:
             one.close()
 
@@ -168,11 +174,7 @@ class _Rehearsed:
     def _measure(self) -> None:
         tps = [route.tp for route in self._survey.routes]
         known = dict(self._positions.catch_up()) if self._positions.find() else {}
-        recreated = {
-            route.tp
-            for route in self._survey.routes
-            if (p := known.get(route.tp)) and p.topic_id and route.topic_id and p.topic_id != route.topic_id
-        }
+        recreated = {route.tp for route in self._survey.routes if created_again(known.get(route.tp), route.topic_id)}
         places = beginnings(self.flow, self._source, tps, known, recreated)
         logs = bounds(self._source, tps)
         left: dict[TopicPartition, int] = {}
@@ -265,5 +267,24 @@ def _bytes_per_record(source: Client, tp: TopicPartition, log: Bounds | NoStart)
         found = source.fetch(tp, first, max_bytes=SAMPLE_BYTES)
     except WireError:
         return None
-    count = sum(header.last_offset - max(header.base_offset, first) + 1 for header in headers(found.records))
-    return len(found.records) / count if count else None
+    batches = list(headers(found.records))
+    count = sum(batch.last_offset_delta + 1 for batch in batches)
+    return sum(batch.size_bytes for batch in batches) / count if count else None
+
+
+def read_rate(flow: Flow, copies: Sequence[Copy], seconds: float = 1.0) -> float | None:
+    """Bytes per second at which the source hands out what is to be copied, one partition at a time. None: there is too
+    little to tell. Copying reads many at once and writes as well, so it is a first guess."""
+    largest = max(copies, key=lambda copy: copy.bytes or 0, default=None)
+    if largest is None or (largest.bytes or 0) < MEASURED_BYTES:
+        return None
+    taken, began = 0, time.monotonic()
+    with Client(flow.source) as source:
+        tps = [TopicPartition(largest.topic, p) for p in range(largest.partitions)]
+        for tp, log in bounds(source, tps).items():
+            at = log.start if isinstance(log, Bounds) else 0
+            while isinstance(log, Bounds) and at < log.end and time.monotonic() - began < seconds:
+                found = source.fetch(tp, at, max_bytes=FETCH_BYTES)
+                last = max((batch.last_offset for batch in headers(found.records)), default=log.end)
+                at, taken = last + 1, taken + len(found.records)
+    return taken / (time.monotonic() - began) if taken else None

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+from uuid import UUID
 
 from heliograph import policy
 from heliograph.errors import BrokerError, WireError
@@ -60,6 +61,11 @@ def beginnings(
     points = {tp: policy.start_of(flow, tp) for tp in tps if tp not in found}
     points = {tp: EARLIEST if tp in anew and point.at == "offset" else point for tp, point in points.items()}
     return found | resolve(source, points)
+
+
+def created_again(position: Position | None, topic_id: UUID | None) -> bool:
+    """Whether the source's topic is another one than when the position was written."""
+    return bool(position and position.topic_id and topic_id and position.topic_id != topic_id)
 
 
 def resolve(source: Client, points: Mapping[TopicPartition, StartPoint]) -> dict[TopicPartition, Start | NoStart]:
