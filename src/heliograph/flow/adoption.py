@@ -1,8 +1,8 @@
 """What is left of a MirrorMaker 2 (or still there) on both sides of a flow, and what Heliograph would make of it.
 
-Reads its topics, its group and its positions; writes nothing. Whether an MM2 runs is told by three signs, none of which
-needs its help: the Connect group of its workers on the target has members; heartbeats of the pair are young; and nobody
-of ours (`flow.presence`) runs the flow who would write them.
+Reads its topics, its group and its positions; writes nothing. Whether an MM2 runs is told by signs that need no help of
+its own: the Connect group of its workers on the target has members (its name is MM2's default); or, where there is no
+such group, heartbeats of the pair are being written while nobody of ours (`flow.presence`) runs the flow.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from heliograph.wire import Client
 from heliograph.wire.groups import DEAD, EMPTY
 
 YOUNG_S = 15.0  # of a heartbeat: MM2 writes one a second unless told otherwise
+ANOTHER_S = 3.0  # how long to wait for the next one, where only heartbeats can tell
 TAIL = 50  # records at the end of a topic that are read to learn when it was last written
 
 
@@ -56,6 +57,7 @@ class Findings:
     group_state: str  # Kafka's word, or why it could not be asked
     topics: list[InternalTopic] = field(default_factory=list)
     heartbeat_ms: int | None = None
+    beating: bool = False  # another came while we looked, and nobody of ours runs the flow
     checkpoint_ms: int | None = None
     running: list[Holder] = field(default_factory=list)  # Heliographs
     partitions: list[Continuation] = field(default_factory=list)
@@ -64,10 +66,9 @@ class Findings:
     @property
     def mm2_runs(self) -> str:
         """The sign of it; "": there is none."""
-        if self.group_state not in ("", DEAD, EMPTY) and not self.group_state.startswith("?"):
+        if self.group_state not in (DEAD, EMPTY) and not self.group_state.startswith("?"):
             return f"its group {self.group} has members ({self.group_state})"
-        young = self.heartbeat_ms is not None and self.now_ms - self.heartbeat_ms < YOUNG_S * 1000
-        if young and not self.running:
+        if self.beating:
             return f"heartbeats of {self.flow} are being written, and not by a Heliograph"
         return ""
 
@@ -84,6 +85,8 @@ def look(flow: Flow, source: Client, target: Client) -> Findings:
     found.running = holders(flow, target)
     found.topics = list(_topics(flow, source, target))
     found.heartbeat_ms = _last_heartbeat(flow, target)
+    if found.group_state != EMPTY and not found.running:  # a group that its workers have left says all there is to say
+        found.beating = _beats_go_on(flow, target, found.heartbeat_ms, found.now_ms)
     checkpoints = policy.of(flow).checkpoints_topic(flow.source.alias)
     found.checkpoint_ms = next((topic.last_ms for topic in found.topics if topic.name == checkpoints), None)
     found.partitions = _continuations(flow, source, target)
@@ -157,6 +160,19 @@ def _last_heartbeat(flow: Flow, target: Client) -> int | None:
     wanted = (flow.source.alias, flow.target.alias)
     beats = [beat.timestamp_ms for beat in read if beat and (beat.source_alias, beat.target_alias) == wanted]
     return max(beats, default=None)
+
+
+def _beats_go_on(flow: Flow, target: Client, last_ms: int | None, now_ms: int) -> bool:
+    """Whether another heartbeat comes. Not waited for where the last one is old."""
+    if last_ms is None or now_ms - last_ms > YOUNG_S * 1000:
+        return False
+    deadline = time.monotonic() + ANOTHER_S
+    while time.monotonic() < deadline:
+        time.sleep(0.25)
+        latest = _last_heartbeat(flow, target)
+        if latest is not None and latest > last_ms:
+            return True
+    return False
 
 
 def _continuations(flow: Flow, source: Client, target: Client) -> list[Continuation]:

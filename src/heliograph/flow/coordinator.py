@@ -169,7 +169,7 @@ class Coordinator:
             self._positions.void(recreated)
         self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed], set(recreated))
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
-        by_tp = {r.tp: r for r in routes if r.tp in self._positions.known}
+        by_tp = {r.tp: r for r in routes if (p := self._positions.known.get(r.tp)) is not None and p.claimed}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
         return [
@@ -376,7 +376,8 @@ class Coordinator:
     def _look(self) -> Look:
         with self._lock:
             unstarted = tuple(parked for _, parked in sorted(self._unstarted.items()))
-            survey = replace(self._survey, parked=self._survey.parked + unstarted)
+            routes = tuple(r for r in self._survey.routes if r.tp not in self._unstarted)
+            survey = replace(self._survey, routes=routes, parked=self._survey.parked + unstarted)
             tasks = self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
         return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists)

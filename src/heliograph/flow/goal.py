@@ -92,8 +92,10 @@ def _ends(flow: Flow, report: FlowReport) -> dict[TopicPartition, int]:
         return {}
     with Client(flow.source) as source:
         found = source.list_offsets(tps, at="latest", isolation=flow.isolation)
-    # One that cannot be asked now has no end: it is not reached before it can be.
-    return {tp: end if isinstance(end, int) else 1 << 62 for tp, end in found.items()}
+    wrong = next((end for end in found.values() if isinstance(end, BrokerError)), None)
+    if wrong is not None:
+        raise wrong  # without its end nobody could say when it is reached
+    return {tp: end for tp, end in found.items() if isinstance(end, int)}
 
 
 def _words(one: ParkedPartition) -> str:
