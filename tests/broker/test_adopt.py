@@ -71,7 +71,8 @@ def test_a_running_and_a_former_mm2(
     assert "left alone" in there["mm2-status.north.internal"]["use"]
     assert found["last_heartbeat_ms"] is not None
 
-    assert mirror(one_flow(source, target, topic_name), topic_name).status().records == RECORDS
+    taking_over = one_flow(source, target, topic_name, heartbeats_replication=False)
+    assert mirror(taking_over, topic_name).status().records == RECORDS
     assert_same(primary, backup, topic_name, copy)
     _, found, _ = adopt()
     ours = [one for one in found["partitions"] if one["topic"] == topic_name]

@@ -118,7 +118,8 @@ def test_topics_that_vanish_between_plan_and_run(pair: tuple[Kafka, Kafka], plan
     code, first = plan(str(file), "left->right")
     assert code == 3
     assert {"left.kept", "left.vanishing"} <= {deed["topic"] for deed in deeds(first, "create topic")}
-    AdminClient(west.confluent()).delete_topics(["vanishing"])["vanishing"].result(30)
+    admin = AdminClient(west.confluent())  # must live until it is done
+    admin.delete_topics(["vanishing"])["vanishing"].result(30)
     produce(west.confluent(), "kept", [Record(b"k", b"v") for _ in range(10)])
     with Engine(load(file).flows[0]) as engine:
         engine.wait_copied("kept")
