@@ -57,6 +57,9 @@ def test_a_running_and_a_former_mm2(
         assert code == 3
         assert "north-mm2 has members" in found["mm2_runs"]
         assert "Stop it before" in said
+        change = ["offsets", "set", str(file), "north->south", topic_name, "--to", "earliest", "--yes"]
+        assert run(change) == 2  # MM2 would write over it
+        assert "a MirrorMaker 2 (its group north-mm2 has members)" in capsys.readouterr().err
         assert mm2.stop()
     assert topics_of(backup.confluent()) == made  # adopt wrote nothing
     assert before < made

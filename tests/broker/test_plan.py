@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from heliograph.cli.main import run
 from heliograph.config.load import load
@@ -126,6 +135,54 @@ def test_topics_that_vanish_between_plan_and_run(pair: tuple[Kafka, Kafka], plan
         assert engine.status().parked == ()
     assert "left.kept" in topics_of(east.confluent())
     assert "left.vanishing" not in topics_of(east.confluent())
+
+
+def test_bytes_and_time_are_measured_or_reckoned(pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path) -> None:
+    west, east = pair
+    create_topic(west.confluent(), "bulk", 1)
+    produce(west.confluent(), "bulk", [Record(b"k", os.urandom(100_000)) for _ in range(80)])
+    file = write_file(tmp_path / "mm2.properties", mm2_properties(west.cluster("a"), east.cluster("b"), topics="bulk"))
+    _, found = plan(str(file), "a->b")
+    measured = found["flows"]["a->b"]["total"]
+    assert measured["records"] == 80
+    assert 8_000_000 < measured["bytes"] < 8_100_000
+    assert measured["rate"] == "measured by reading from the source"
+    assert measured["bytes_per_second"] > 1_000_000
+    _, found = plan(str(file), "a->b", "--rate", "2")
+    given = found["flows"]["a->b"]["total"]
+    assert (given["rate"], given["seconds"]) == ("given", round(measured["bytes"] / 2e6, 1))
+
+
+def test_permissions_to_add_and_permissions_that_lack(plan: Plan, tmp_path: Path) -> None:
+    """By an admin: what would be added on the copy. By alice, who may read the source and nothing else: what she lacks,
+    and nothing of it was tried."""
+    config = {"auto.create.topics.enable": "false"}
+    west = Kafka("west", security=("SASL_PLAINTEXT",), acls=True, config=config)
+    east = Kafka("east", security=("SASL_PLAINTEXT",), acls=True, config=config)
+    with running(west, east):
+        create_topic(west.confluent(), "orders", 1)
+        rules = [AclOperation.READ, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE]
+        kind, literal, allowed = ResourceType.TOPIC, ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        admin = AdminClient(west.confluent())
+        bindings = [AclBinding(kind, "orders", literal, "User:alice", "*", rule, allowed) for rule in rules]
+        for future in admin.create_acls(bindings).values():
+            future.result(30)
+        file = tmp_path / "mm2.properties"
+        write_file(file, mm2_properties(west.cluster(), east.cluster(), topics="orders"))
+        code, found = plan(str(file), FLOW)
+        assert (code, found["missing"]) == (3, [])
+        assert {deed["acl"] for deed in deeds(found, "add permission")} == {
+            "ALLOW READ on west.orders to User:alice",
+            "ALLOW DESCRIBE_CONFIGS on west.orders to User:alice",
+        }
+        write_file(file, mm2_properties(west.cluster(user="alice"), east.cluster(user="alice"), topics="orders"))
+        code, found = plan(str(file), FLOW)
+        assert code == 2
+        lacking = " ".join(finding["detail"] for finding in found["missing"])
+        assert "west.orders" in lacking
+        assert "mm2-offsets.west.internal" in lacking
+        assert any("User:alice" in finding["fix"] for finding in found["missing"])
+        assert topics_of(east.confluent()) == set()
 
 
 def test_what_is_in_the_way_is_code_2(pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path) -> None:

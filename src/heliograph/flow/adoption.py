@@ -13,16 +13,15 @@ from dataclasses import dataclass, field
 
 from heliograph import policy
 from heliograph.batch import Record
-from heliograph.errors import BrokerError
 from heliograph.flow.compacted import CompactedLog
 from heliograph.flow.positions import PositionsLog
-from heliograph.flow.presence import Holder, holders
+from heliograph.flow.presence import Holder, has_workers, holders, mm2_group, mm2_state
 from heliograph.flow.standing import Standing, stand
 from heliograph.flow.starts import NoStart, Start, beginnings
 from heliograph.formats import Heartbeat
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
-from heliograph.wire.groups import DEAD, EMPTY
+from heliograph.wire.groups import EMPTY
 
 YOUNG_S = 15.0  # of a heartbeat: MM2 writes one a second unless told otherwise
 ANOTHER_S = 3.0  # how long to wait for the next one, where only heartbeats can tell
@@ -66,7 +65,7 @@ class Findings:
     @property
     def mm2_runs(self) -> str:
         """The sign of it; "": there is none."""
-        if self.group_state not in (DEAD, EMPTY) and not self.group_state.startswith("?"):
+        if has_workers(self.group_state):
             return f"its group {self.group} has members ({self.group_state})"
         if self.beating:
             return f"heartbeats of {self.flow} are being written, and not by a Heliograph"
@@ -79,8 +78,7 @@ class Findings:
 
 
 def look(flow: Flow, source: Client, target: Client) -> Findings:
-    group = f"{flow.source.alias}-mm2"
-    found = Findings(flow.name, group, _group_state(target, group))
+    found = Findings(flow.name, mm2_group(flow), mm2_state(flow, target))
     found.now_ms = time.time_ns() // 1_000_000
     found.running = holders(flow, target)
     found.topics = list(_topics(flow, source, target))
@@ -91,14 +89,6 @@ def look(flow: Flow, source: Client, target: Client) -> Findings:
     found.checkpoint_ms = next((topic.last_ms for topic in found.topics if topic.name == checkpoints), None)
     found.partitions = _continuations(flow, source, target)
     return found
-
-
-def _group_state(target: Client, group: str) -> str:
-    try:
-        state = target.describe_groups([group])[group]
-    except BrokerError as error:
-        return f"? {error}"
-    return f"? {state}" if isinstance(state, BrokerError) else state
 
 
 def _topics(flow: Flow, source: Client, target: Client) -> Iterator[InternalTopic]:

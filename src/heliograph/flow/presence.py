@@ -23,11 +23,12 @@ from dataclasses import dataclass
 import msgspec
 
 from heliograph import policy
-from heliograph.errors import Held, HeliographError
+from heliograph.errors import BrokerError, Held, HeliographError
 from heliograph.flow.compacted import CompactedLog
 from heliograph.mirror.positions import partition_for
 from heliograph.types import Flow
 from heliograph.wire import Client
+from heliograph.wire.groups import DEAD, EMPTY
 
 NAME = "HeliographProcess"
 BEAT_S = 5.0
@@ -92,13 +93,34 @@ def holders(flow: Flow, target: Client) -> list[Holder]:
     return sorted((one for one in found.values() if one.alive(now_ms)), key=lambda one: one.since_ms)
 
 
+def mm2_group(flow: Flow) -> str:
+    """The group that the workers of an MM2 form on the target, unless its file names another."""
+    return f"{flow.source.alias}-mm2"
+
+
+def mm2_state(flow: Flow, target: Client) -> str:
+    """Kafka's word for that group; why it could not be asked, behind a question mark."""
+    group = mm2_group(flow)
+    try:
+        state = target.describe_groups([group])[group]
+    except BrokerError as error:
+        return f"? {error}"
+    return f"? {state}" if isinstance(state, BrokerError) else state
+
+
+def has_workers(state: str) -> bool:
+    return state not in (DEAD, EMPTY) and not state.startswith("?")
+
+
 def require_free(flow: Flow, target: Client) -> None:
-    """Raises Held with who runs it."""
-    found = holders(flow, target)
+    """Raises Held with who runs it: a Heliograph, or an MM2, which would write over any position with its next one."""
+    found = [str(holder) for holder in holders(flow, target)]
+    if has_workers(mm2_state(flow, target)):
+        found.append(f"a MirrorMaker 2 (its group {mm2_group(flow)} has members)")
     if not found:
         return
     raise Held(
-        f"{flow.name} is being run by {' and '.join(map(str, found))}",
+        f"{flow.name} is being run by {' and '.join(found)}",
         fix=f"stop it first (one that was killed is forgotten after {GONE_S:.0f} s), or insist with --force: its next "
         "positions may then undo the change",
         flow=flow.name,
