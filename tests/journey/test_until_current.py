@@ -32,8 +32,10 @@ def test_it_copies_what_is_there_checks_it_and_ends(
     assert told["records"] >= 1000
     copied = sum(map(len, read_all(backup.confluent(), f"us.{topic_name}").values()))
     assert copied == told["records"]  # the broker's count, the positions' and confluent-kafka's
-    with Run(file, tmp_path / "second", "--until-current") as process:
+    with Run(file, tmp_path / "second", "--until-current", "--compare") as process:
         assert process.wait_ended(300) == 0, process.words()
+    everything = sum(map(len, read_all(primary.confluent(), topic_name).values()))
+    assert process.lines()[-1]["until_current"]["us->eu"]["compared"] == everything
     assert_same(primary, backup, topic_name, f"us.{topic_name}")
 
 

@@ -73,6 +73,7 @@ def test_help_imports_no_engine() -> None:
         (["run", "x", "--http", "0.0.0.0:8083"], "--insecure"),
         (["run", "x", "--http", "metrics"], "not HOST:PORT"),
         (["run", "x", "--insecure"], "--http"),
+        (["run", "x", "--compare"], "--until-current"),
         (["plan"], "FILE"),
         (["plan", "x", "--rate", "0"], "--rate"),
         (["plan", "absent.properties"], "absent.properties: cannot be read"),

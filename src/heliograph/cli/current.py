@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from heliograph.cli.chosen import columns
-from heliograph.flow.goal import Checked, Goal, Left, audit
+from heliograph.flow.goal import Checked, Goal, Left, audit, compared
 from heliograph.flow.status import Runner
 from heliograph.types import Flow
 
@@ -21,8 +21,9 @@ NAMED = 20  # partitions in the summary before "and n more"
 class Course:
     """From the ends as they are when this is made."""
 
-    def __init__(self, flows: Sequence[Flow], runner: Runner) -> None:
-        self._flows, self._runner = flows, runner
+    def __init__(self, flows: Sequence[Flow], runner: Runner, *, compare: bool = False) -> None:
+        """`compare`: read both sides afterwards, and compare every record."""
+        self._flows, self._runner, self._compare = flows, runner, compare
         self._goal = Goal(flows, runner.report())
         self._began = time.monotonic()
         self._left: dict[str, list[Left]] = {}
@@ -36,6 +37,9 @@ class Course:
         """After the end: check the copy, say what it came to. The exit code."""
         took_s = time.monotonic() - self._began
         checked = {flow.name: audit(flow, self._goal.ends.get(flow.name, {})) for flow in self._flows}
+        if self._compare:
+            click.echo("comparing every record with its copy", err=True)
+            checked = {flow.name: compared(flow, checked[flow.name]) for flow in self._flows}
         document = {name: summary(checks, self._left.get(name, [])) for name, checks in checked.items()}
         if sys.stdout.isatty():
             click.echo("\n".join(lines(document, took_s)))
@@ -57,6 +61,7 @@ def summary(checks: Sequence[Checked], left: Sequence[Left]) -> dict[str, Any]:
         "topics": len({one.tp.topic for one in checks}),
         "partitions": len(checks),
         "records": sum(one.records for one in checks),
+        "compared": sum(one.compared or 0 for one in checks),
         "problems": problems,
     }
 
@@ -66,12 +71,12 @@ def lines(document: Mapping[str, Mapping[str, Any]], took_s: float) -> list[str]
         [
             name,
             "complete" if flow["complete"] else "NOT complete",
-            *(f"{flow[key]:,}" for key in ("topics", "partitions", "records")),
+            *(f"{flow[key]:,}" for key in ("topics", "partitions", "records", "compared")),
         ]
         for name, flow in document.items()
     ]
-    head = ["flow", "copy", "topics", "partitions", "records"]
-    return [columns(head, rows, right=frozenset({2, 3, 4})), f"took {took_s:.1f} s"]
+    head = ["flow", "copy", "topics", "partitions", "records", "compared"]
+    return [columns(head, rows, right=frozenset({2, 3, 4, 5})), f"took {took_s:.1f} s"]
 
 
 def _complaints(document: Mapping[str, Mapping[str, Any]]) -> list[str]:

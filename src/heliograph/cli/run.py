@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--lenient", is_flag=True, help="Warn about unknown keys and Java classes instead of refusing the file.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
 @click.option("--until-current", is_flag=True, help="Copy what is there now, check it, say so, and end.")
+@click.option("--compare", is_flag=True, help="With --until-current: read both sides, compare every record.")
 @click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status and /health there; loopback unless named.")
 @click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may read it.")
 @log_options
@@ -49,6 +50,7 @@ def command(
     lenient: bool,
     seconds: float | None,
     until_current: bool,
+    compare: bool,
     http: str | None,
     insecure: bool,
 ) -> int:
@@ -73,6 +75,8 @@ def command(
     from heliograph.cli import current, show, watch
     from heliograph.config.load import load
 
+    if compare and not until_current:
+        raise click.UsageError("--compare is about --until-current, which is not given")
     spark_settings = _settings(settings)
     address = _address(http, insecure)
     targets = _aliases(clusters, more)
@@ -85,7 +89,7 @@ def command(
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
-            course = current.Course(config.flows, runner) if until_current else None
+            course = current.Course(config.flows, runner, compare=compare) if until_current else None
             watch.follow(runner, stop, view, seconds=seconds, done=course.look if course else lambda: False)
             # What was not ended in order cannot be checked: then it is no success.
             sound = watch.end(runner, stop, view, code_if_late=1 if course else 0)

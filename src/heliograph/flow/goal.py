@@ -7,17 +7,21 @@ What an audit holds against each other, for every partition:
   a. its position with the end it had to reach;
   b. how many records the position counts with the last sequence that the target's leader holds of its producer id,
      which is the broker's own count of what it stored (rule B);
-  c. the offset behind the last record, as the position has it, with where the target's log really ends.
+  c. the offset behind the last record, as the position has it, with where the target's log really ends;
+  d. if asked to, every record with its copy (`flow.comparison`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heliograph import policy
 from heliograph.errors import BrokerError, VersionUnsupported
+from heliograph.flow.comparison import compare, stretch
+from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.starts import NoStart, bounds
 from heliograph.flow.status import FlowReport, ParkedPartition
 from heliograph.mirror.ledger import advance
 from heliograph.mirror.positions import Position
@@ -113,6 +117,7 @@ class Checked:
     end: int
     records: int
     problem: str = ""
+    compared: int | None = None  # records that were read on both sides and are alike
 
 
 def audit(flow: Flow, ends: Mapping[TopicPartition, int]) -> list[Checked]:
@@ -134,6 +139,42 @@ def audit(flow: Flow, ends: Mapping[TopicPartition, int]) -> list[Checked]:
             problem = verdict(position, end, sequences.get(remote), log_ends[remote])
             found.append(Checked(tp, end, position.sequence, problem))
         return found
+
+
+def compared(flow: Flow, checks: Sequence[Checked]) -> list[Checked]:
+    """The same with every record that the offset map knows of compared with its copy, one partition after the other.
+    What is wrong already stays as it is."""
+    with Client(flow.source) as source, Client(flow.target) as target:
+        positions, offsets = PositionsLog(target, flow), OffsetMap(target, flow)
+        if not positions.find() or not offsets.find():
+            return [replace(one, problem=one.problem or "there is no offset map to compare by") for one in checks]
+        known = positions.catch_up()
+        offsets.catch_up()  # after the positions: the map is never behind them
+        return [one if one.problem else _compared(flow, one, known[one.tp], offsets, source, target) for one in checks]
+
+
+def _compared(
+    flow: Flow, one: Checked, position: Position, offsets: OffsetMap, source: Client, target: Client
+) -> Checked:
+    spans = offsets.spans(one.tp, position)
+    remote = TopicPartition(policy.remote_topic(flow, one.tp.topic), one.tp.partition)
+    limits = bounds(source, [one.tp])[one.tp], bounds(target, [remote])[remote]
+    theirs, ours = limits
+    if isinstance(theirs, NoStart) or isinstance(ours, NoStart):
+        return replace(one, problem=next(limit.reason for limit in limits if isinstance(limit, NoStart)))
+    if not spans:
+        return replace(one, compared=0)
+    settings = target.describe_topic_configs([remote.topic])[remote.topic]
+    cleanup = settings.get("cleanup.policy") if isinstance(settings, dict) else None
+    first = max(spans[0].source, theirs.start)
+    found = compare(
+        stretch(source, one.tp, first, one.end),
+        stretch(target, remote, max(spans[0].target, ours.start), ours.end),
+        spans,
+        target_start=ours.start,
+        compacted="compact" in ((cleanup.value if cleanup else "") or ""),
+    )
+    return replace(one, compared=found.same, problem=found.problem)
 
 
 def verdict(position: Position, end: int, last_sequence: int | None, log_end: int | BrokerError) -> str:
