@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from heliograph.cli.chosen import columns
+from heliograph.cli.main import say
+from heliograph.errors import HeliographError
 from heliograph.flow.goal import Checked, Goal, Left, audit, compared
 from heliograph.flow.status import Runner
 from heliograph.types import Flow
@@ -36,10 +38,11 @@ class Course:
     def conclude(self) -> int:
         """After the end: check the copy, say what it came to. The exit code."""
         took_s = time.monotonic() - self._began
-        checked = {flow.name: audit(flow, self._goal.ends.get(flow.name, {})) for flow in self._flows}
-        if self._compare:
-            click.echo("comparing every record with its copy", err=True)
-            checked = {flow.name: compared(flow, checked[flow.name]) for flow in self._flows}
+        try:
+            checked = self._check()
+        except HeliographError as problem:  # the copying went well, so it is no bad input
+            say(problem.condition, f"copied, but not checked: {problem.message}", problem.fix)
+            return 1
         document = {name: summary(checks, self._left.get(name, [])) for name, checks in checked.items()}
         if sys.stdout.isatty():
             click.echo("\n".join(lines(document, took_s)))
@@ -49,6 +52,13 @@ class Course:
         for line in _complaints(document):
             click.echo(line, err=True)
         return 1 if wrong else 0
+
+    def _check(self) -> dict[str, list[Checked]]:
+        checked = {flow.name: audit(flow, self._goal.ends.get(flow.name, {})) for flow in self._flows}
+        if not self._compare:
+            return checked
+        click.echo("comparing every record with its copy", err=True)
+        return {flow.name: compared(flow, checked[flow.name]) for flow in self._flows}
 
 
 def summary(checks: Sequence[Checked], left: Sequence[Left]) -> dict[str, Any]:

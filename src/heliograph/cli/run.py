@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.errors import HeliographError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def command(
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
-            course = current.Course(config.flows, runner, compare=compare) if until_current else None
+            try:
+                course = current.Course(config.flows, runner, compare=compare) if until_current else None
+            except HeliographError:  # an end that cannot be asked for
+                watch.end(runner, stop, view)
+                raise
             watch.follow(runner, stop, view, seconds=seconds, done=course.look if course else lambda: False)
             # What was not ended in order cannot be checked: then it is no success.
             sound = watch.end(runner, stop, view, code_if_late=1 if course else 0)
