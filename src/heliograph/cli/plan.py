@@ -15,8 +15,9 @@ from heliograph.cli.logs import log_options
 
 if TYPE_CHECKING:
     from heliograph.cli.doctor import Finding
-    from heliograph.flow.forecast import Begin, Copy, FlowForecast
+    from heliograph.flow.forecast import Begin, FlowForecast
     from heliograph.flow.rehearsal import Deed
+    from heliograph.flow.volume import Copy
 
 NOTHING, WRONG, SOMETHING = 0, 2, 3
 
@@ -75,7 +76,7 @@ def _missing(file: Path, lenient: bool, names: set[str]) -> list[Finding]:
 
 def _time(found: FlowForecast, flow: Any, rate: float | None) -> dict[str, Any]:
     """How long the copying takes, and by which rate; nothing where there is too little to tell."""
-    from heliograph.flow.forecast import read_rate
+    from heliograph.flow.volume import read_rate
 
     sizes = [copy.bytes for copy in found.copies]
     known = [size for size in sizes if size is not None]

@@ -9,15 +9,12 @@ What would *change* is what is made, altered or begun. Records behind a position
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
-from heliograph import policy
-from heliograph.batch import headers
-from heliograph.errors import BrokerError, HeliographError, WireError
+from heliograph.errors import HeliographError
 from heliograph.flow.acls import AclSync
 from heliograph.flow.checkpoints import Checkpoints
 from heliograph.flow.configs import ConfigSync
@@ -30,11 +27,10 @@ from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds, c
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.syncs import OffsetSyncs
 from heliograph.flow.topics import Survey, Topics
+from heliograph.flow.volume import Copy, copies
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 
-SAMPLED, SAMPLE_BYTES = 1000, 1 << 20  # where sizes may not be asked: records at the end that are read to learn theirs
-MEASURED_BYTES, FETCH_BYTES = 4 << 20, 4 << 20  # less than this is copied before anybody could ask how long it takes
 ROUNDS = 10  # a topic comes over one hop a round; names grow with each, so chains this long are nobody's
 
 
@@ -45,18 +41,6 @@ class Begin:
     tp: TopicPartition
     offset: int
     why: str  # the rule, or whose position it goes on from
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """What of a topic is to be copied."""
-
-    topic: str
-    remote: str
-    partitions: int
-    records: int  # by offsets: holes in the source make them fewer
-    bytes: int | None  # None: not known
-    measured: str  # where the bytes are from
 
 
 @dataclass(slots=True)
@@ -188,7 +172,7 @@ class _Rehearsed:
                 self.found.begins.append(Begin(tp, place.offset, _why(place, tp in recreated)))
             if isinstance(log, Bounds):
                 left[tp] = max(log.end - max(place.offset, log.start), 0)
-        self.found.copies = _copies(self.flow, self._source, left, logs)
+        self.found.copies = copies(self.flow, self._source, left, logs)
 
     def close(self) -> None:
         self._source.close()
@@ -212,79 +196,3 @@ def _tried(*does: Callable[[], object]) -> list[HeliographError]:
         except HeliographError as error:
             errors.append(error)
     return errors
-
-
-def _copies(
-    flow: Flow,
-    source: Client,
-    left: Mapping[TopicPartition, int],
-    logs: Mapping[TopicPartition, Bounds | NoStart],
-) -> list[Copy]:
-    busy = [tp for tp, records in left.items() if records]
-    try:
-        sizes = source.log_sizes(busy) if busy else {}
-    except WireError:
-        sizes = {}
-    by_topic: dict[str, list[TopicPartition]] = {}
-    for tp in left:
-        by_topic.setdefault(tp.topic, []).append(tp)
-    found = []
-    for topic, tps in sorted(by_topic.items()):
-        records = sum(left[tp] for tp in tps)
-        size, measured = _bytes(source, {tp: left[tp] for tp in tps if left[tp]}, logs, sizes)
-        found.append(Copy(topic, policy.remote_topic(flow, topic), len(tps), records, size, measured))
-    return found
-
-
-def _bytes(
-    source: Client,
-    left: Mapping[TopicPartition, int],
-    logs: Mapping[TopicPartition, Bounds | NoStart],
-    sizes: Mapping[TopicPartition, int | BrokerError],
-) -> tuple[int | None, str]:
-    """Of the logs' sizes on disk, the share that is to be copied; where we may not ask, by one read."""
-    total = 0.0
-    sampled = False
-    for tp, records in left.items():
-        size, log = sizes.get(tp), logs[tp]
-        if isinstance(size, int) and isinstance(log, Bounds):
-            total += size * records / max(log.end - log.start, 1)
-            continue
-        each = _bytes_per_record(source, tp, logs[tp])
-        if each is None:
-            return None, "not to be learnt"
-        total += each * records
-        sampled = True
-    return round(total), "estimated from one read of each partition" if sampled else "by the size of the logs"
-
-
-def _bytes_per_record(source: Client, tp: TopicPartition, log: Bounds | NoStart) -> float | None:
-    """Of the youngest records of a partition."""
-    if not isinstance(log, Bounds) or log.end <= log.start:
-        return None
-    first = max(log.end - SAMPLED, log.start)
-    try:
-        found = source.fetch(tp, first, max_bytes=SAMPLE_BYTES)
-    except WireError:
-        return None
-    batches = list(headers(found.records))
-    count = sum(batch.last_offset_delta + 1 for batch in batches)
-    return sum(batch.size_bytes for batch in batches) / count if count else None
-
-
-def read_rate(flow: Flow, copies: Sequence[Copy], seconds: float = 1.0) -> float | None:
-    """Bytes per second at which the source hands out what is to be copied, one partition at a time. None: there is too
-    little to tell. Copying reads many at once and writes as well, so it is a first guess."""
-    largest = max(copies, key=lambda copy: copy.bytes or 0, default=None)
-    if largest is None or (largest.bytes or 0) < MEASURED_BYTES:
-        return None
-    taken, began = 0, time.monotonic()
-    with Client(flow.source) as source:
-        tps = [TopicPartition(largest.topic, p) for p in range(largest.partitions)]
-        for tp, log in bounds(source, tps).items():
-            at = log.start if isinstance(log, Bounds) else 0
-            while isinstance(log, Bounds) and at < log.end and time.monotonic() - began < seconds:
-                found = source.fetch(tp, at, max_bytes=FETCH_BYTES)
-                last = max((batch.last_offset for batch in headers(found.records)), default=log.end)
-                at, taken = last + 1, taken + len(found.records)
-    return taken / (time.monotonic() - began) if taken else None
