@@ -13,6 +13,8 @@ import pytest
 from heliograph.cli.main import run
 from heliograph.config.load import load
 from heliograph.embedded import Kafka, mm2_properties
+from heliograph.flow.offsets import OffsetMap
+from heliograph.flow.positions import PositionsLog
 from heliograph.flow.presence import holders
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
@@ -71,6 +73,17 @@ class Stage:
         """The numbers of the records in the copy."""
         found = read_all(self.backup.confluent(), f"{self.source.alias}.{self.topic}")
         return {partition: [int(r.value or b"-1") for r in records] for partition, records in found.items()}
+
+    def translated(self, partition: int, *offsets: int) -> list[int | None]:
+        """Where the target has the records at these source offsets, by what is durable."""
+        with Client(self.target) as target:
+            positions, offset_map = PositionsLog(target, self.flow), OffsetMap(target, self.flow)
+            assert positions.find()
+            assert offset_map.find()
+            known = positions.catch_up()
+            offset_map.catch_up()
+            tp = TopicPartition(self.topic, partition)
+            return [offset_map.translate(tp, offset, known) for offset in offsets]
 
 
 @pytest.fixture
@@ -158,6 +171,7 @@ def test_set_back_set_forward_and_reset_mean_what_the_preview_said(
     (row,) = listed[stage.name]["partitions"]
     assert row["producer_id"] != first_id  # a new era: its sequences count from zero
     assert (row["sequence"], row["target_end"]) == (60, 160)
+    assert stage.translated(0, 10, 40, 99, 100) == [None, 100, 159, 160]  # to the new copies, or to none
 
     stage.feed(50)
     code, shown, _ = offsets("set", stage.file, stage.name, stage.topic, "--to", "latest", "--yes")
@@ -165,6 +179,7 @@ def test_set_back_set_forward_and_reset_mean_what_the_preview_said(
     stage.feed(5)
     assert mirror(stage.flow, stage.topic).status().records == 10
     assert stage.copied()[1] == [*range(100), *range(150, 155)]
+    assert stage.translated(1, 99, 120, 150, 155) == [99, 100, 100, 105]  # what was passed over: the next record
 
     stage.file = stage.write(start="offset:153")
     code, shown, _ = offsets("reset", stage.file, stage.name, f"{stage.topic}:1", "--yes")
