@@ -245,7 +245,7 @@ def test_a_flow_that_runs_is_not_changed_unless_somebody_insists(
         assert _held(stage)[0] in said
         _, listed, _ = offsets("list", stage.file, stage.name)
         assert listed[stage.name]["run_by"] == _held(stage)
-    assert _held(stage) == []  # it took it back
+    assert _held(stage) == []  # it took it back when it ended
     code, shown, said = offsets(*change)
     assert (code, shown["written"]) == (0, 2), said
 

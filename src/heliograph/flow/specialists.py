@@ -121,10 +121,19 @@ class Specialists:
         deadline = time.monotonic() + JOIN_S
         for chore in self._chores:
             chore.join(max(deadline - time.monotonic(), 0))
-        if self._presence is not None and all(chore.ended for chore in self._chores if chore.what == "presence"):
-            self._presence.leave()  # one that hangs in a call has the connection
+        if self._presence is not None:
+            self._leave(self._presence)
         for client in self._clients:
             client.close()
+
+    def _leave(self, presence: Presence) -> None:
+        """Nobody runs the flow here any more. A beat that is on its way is waited for, one that hangs is not: it has
+        the connection."""
+        beats = [chore for chore in self._chores if chore.what == "presence"]
+        for chore in beats:
+            chore.join(JOIN_S)
+        if all(chore.ended for chore in beats):
+            presence.leave()
 
     # ---------------------------------------------------------------- what it hears and says
 
