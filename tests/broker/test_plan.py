@@ -28,6 +28,7 @@ from tests.kit import Record, create_topic, produce
 
 Plan = Callable[..., tuple[int, dict[str, Any]]]
 FLOW = "west->east"
+NO_HEARTBEATS = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}  # of tests before
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_topics_that_vanish_between_plan_and_run(pair: tuple[Kafka, Kafka], plan
     for topic in ("kept", "vanishing"):
         create_topic(west.confluent(), topic, 2)
     properties = mm2_properties(west.cluster("left"), east.cluster("right"), topics="kept, vanishing")
-    properties |= {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}
+    properties |= NO_HEARTBEATS
     file = write_file(tmp_path / "mm2.properties", properties)
     code, first = plan(str(file), "left->right")
     assert code == 3
@@ -141,7 +142,8 @@ def test_bytes_and_time_are_measured_or_reckoned(pair: tuple[Kafka, Kafka], plan
     west, east = pair
     create_topic(west.confluent(), "bulk", 1)
     produce(west.confluent(), "bulk", [Record(b"k", os.urandom(100_000)) for _ in range(80)])
-    file = write_file(tmp_path / "mm2.properties", mm2_properties(west.cluster("a"), east.cluster("b"), topics="bulk"))
+    properties = mm2_properties(west.cluster("a"), east.cluster("b"), topics="bulk") | NO_HEARTBEATS
+    file = write_file(tmp_path / "mm2.properties", properties)
     _, found = plan(str(file), "a->b")
     measured = found["flows"]["a->b"]["total"]
     assert measured["records"] == 80
@@ -189,7 +191,7 @@ def test_what_is_in_the_way_is_code_2(pair: tuple[Kafka, Kafka], plan: Plan, tmp
     west, east = pair
     create_topic(west.confluent(), "wide", 1)
     properties = mm2_properties(west.cluster("one"), east.cluster("two"), topics="wide")
-    properties |= {"replication.factor": "5", "one->two.start": "wide:0=offset:7"}
+    properties |= {"replication.factor": "5", "one->two.start": "wide:0=offset:7"} | NO_HEARTBEATS
     file = write_file(tmp_path / "mm2.properties", properties)
     before = shapes(east)
     code, found = plan(str(file), "one->two")
