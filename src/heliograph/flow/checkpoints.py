@@ -58,7 +58,7 @@ class Checkpoints:
 
     def emit(self) -> int:
         """Write what changed; how many."""
-        self._open()
+        self.ensure()
         self._unjudged += self._log.news()
         self._refresh_groups()
         read_at = time.monotonic()
@@ -100,7 +100,7 @@ class Checkpoints:
 
     # ---------------------------------------------------------------- the topic
 
-    def _open(self) -> None:
+    def ensure(self) -> None:
         if not self._log.partitions:
             self._log.ensure(1, self._flow.checkpoints_replication_factor, "checkpoints.topic.replication.factor")
 

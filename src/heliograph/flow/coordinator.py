@@ -32,7 +32,8 @@ from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, FlowStatus
+from heliograph.flow.starts import NoStart, beginnings, created_again
+from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
@@ -76,6 +77,7 @@ class Coordinator:
         self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
         self._before: set[tuple[int, int]] = set()  # those of the epoch before
         self._last_runs: dict[TopicPartition, Any] = {}  # as their last reports had them, since the plan was made
+        self._unstarted: dict[TopicPartition, ParkedPartition] = {}  # partitions that may not begin where they are told
         self._epoch = 0
         self._trouble = ""
         self._course = Course()
@@ -138,6 +140,9 @@ class Coordinator:
             self._troubled("planning", error)
             time.sleep(ASK_AGAIN_S)
             return after
+        if not assignments:
+            time.sleep(ASK_AGAIN_S)  # none may begin: an epoch without tasks would end at once, and so on
+            return after
         with self._lock:
             self._trouble = ""
             self._course.epochs += 1
@@ -158,7 +163,7 @@ class Coordinator:
             self._ended &= self._before
             self._last_runs = {}
         known = self._positions.known if all_told else self._positions.catch_up()
-        recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
+        recreated = [r.tp for r in routes if created_again(known.get(r.tp), r.topic_id)]
         if recreated:
             log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
             self._let_all_end()  # a position of the old topic must not come between the void and the new claim
@@ -166,7 +171,7 @@ class Coordinator:
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed], set(recreated))
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
-        by_tp = {r.tp: r for r in routes if r.tp in self._positions.known}
+        by_tp = {r.tp: r for r in routes if (p := self._positions.known.get(r.tp)) is not None and p.claimed}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
         return [
@@ -204,26 +209,41 @@ class Coordinator:
         return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run)
 
     def _claim(self, routes: list[Route], anew: set[TopicPartition]) -> None:
-        """Start where MM2 stopped, if it was here; otherwise at the log's beginning, which the claim then fixes."""
+        """Start where MM2 stopped, if it was here; otherwise where the file says, which the claim then fixes."""
         if not routes:
+            self._park_unstarted({})
             return
-        starts = self._source.list_offsets([r.tp for r in routes], at=self.flow.start_at)
         ends = self._target.list_offsets([r.remote for r in routes], at="latest")
         self._doubt([r for r in routes if r.tp not in anew], ends)
-        wanted = {}
-        for route in routes:
-            known = self._positions.known.get(route.tp)
-            if known is not None and known.claimed:
+        known = self._positions.known
+        unclaimed = [r for r in routes if (p := known.get(r.tp)) is None or not p.claimed]
+        begins = beginnings(self.flow, self._source, [r.tp for r in unclaimed], known, anew)
+        wanted, unstarted = {}, {}
+        for route in unclaimed:
+            begin, end = begins[route.tp], ends[route.remote]
+            if isinstance(begin, NoStart) or isinstance(end, WireError):
+                no = begin if isinstance(begin, NoStart) else NoStart(str(end), "")
+                unstarted[route.tp] = ParkedPartition(*route.tp, no.reason, no.fix)
                 continue
-            start, end = starts[route.tp], ends[route.remote]
-            if isinstance(start, WireError) or isinstance(end, WireError):
-                why = start if isinstance(start, WireError) else end
-                log.warning("no start yet", flow=self.flow.name, partition=str(route.tp), why=str(why))
-                continue
-            at = known.next_offset if known and route.tp not in anew else start
-            self._offsets.begin_anew(Subject(route.tp, route.topic_id), at, end)
-            wanted[route.tp] = (at, route.topic_id, end)
+            if begin.note:
+                log.warning("start", flow=self.flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
+            self._offsets.begin_anew(Subject(route.tp, route.topic_id), begin.offset, end)
+            wanted[route.tp] = (begin.offset, route.topic_id, end)
         self._positions.claim(wanted)
+        self._park_unstarted(unstarted)
+
+    def _park_unstarted(self, unstarted: dict[TopicPartition, ParkedPartition]) -> None:
+        """They have no start: the next epoch looks again. What is parked is not looked at for progress."""
+        if unstarted == self._unstarted:
+            return
+        for tp, parked in unstarted.items():
+            log.warning("no start yet", flow=self.flow.name, partition=str(tp), why=parked.reason, fix=parked.fix)
+        with self._lock:
+            self._unstarted = unstarted
+        self._observer.copy(self._started(self._survey))
+
+    def _started(self, survey: Survey) -> dict[TopicPartition, TopicPartition]:
+        return {r.tp: r.remote for r in survey.routes if r.tp not in self._unstarted}
 
     def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
         """Positions that others wrote, and that no mirror can have reached."""
@@ -333,7 +353,7 @@ class Coordinator:
             self._outdated = self._outdated or changed
             self._changed.notify_all()
         self._tally.forget(gone)
-        self._observer.copy({r.tp: r.remote for r in survey.routes})
+        self._observer.copy(self._started(survey))
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
             self._relay.say("turn")
@@ -363,14 +383,13 @@ class Coordinator:
 
     def _look(self) -> Look:
         with self._lock:
-            survey, tasks = self._survey, self._relay.tasks
+            unstarted = tuple(parked for _, parked in sorted(self._unstarted.items()))
+            routes = tuple(r for r in self._survey.routes if r.tp not in self._unstarted)
+            survey = replace(self._survey, routes=routes, parked=self._survey.parked + unstarted)
+            tasks = self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
         return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(lane["topic"], lane["partition"])
-
-
-def _recreated(position: Any, route: Route) -> bool:
-    return bool(position and position.topic_id and route.topic_id and position.topic_id != route.topic_id)

@@ -55,6 +55,10 @@ class PositionsLog:
     def ensure(self) -> None:
         self._log.ensure_storage(self._flow)
 
+    def find(self) -> bool:
+        """Whether the topic is there; nothing is made."""
+        return bool(self._log.count())
+
     def catch_up(self) -> Mapping[TopicPartition, Position]:
         """Read everything new and fold it in."""
         with self._lock:
@@ -90,11 +94,13 @@ class PositionsLog:
         self.write({tp: Position(0) for tp in tps})
         self.catch_up()
 
-    def write(self, entries: Mapping[TopicPartition, Position]) -> None:
+    def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
+        """None: it has none any more."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for tp, position in entries.items():
             key = key_of(self._alias, tp)
-            by_partition.setdefault(partition_for(key, self.partitions), []).append((key, encode(position)))
+            value = None if position is None else encode(position)
+            by_partition.setdefault(partition_for(key, self.partitions), []).append((key, value))
         for partition, pairs in by_partition.items():
             self._log.append(partition, pairs)
 

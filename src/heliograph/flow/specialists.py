@@ -19,6 +19,7 @@ from heliograph.flow.heartbeats import Heartbeats
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.syncs import OffsetSyncs
 from heliograph.flow.windows import Latencies
 from heliograph.types import Cluster, Flow, TopicPartition
@@ -45,12 +46,15 @@ class Specialists:
         self._chores: list[Chore] = []
         self._syncs: OffsetSyncs | None = None
         self._beats: Heartbeats | None = None
+        self._presence: Presence | None = None
         self.checkpoint_latencies: Latencies | None = None
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
             self._offset_syncs()
             self._checkpoints(offsets, positions)
             self._topics(topics, altered)
+            self._presence = Presence(flow, self._client(flow.target))
+            self._add("presence", self._presence.beat, BEAT_S)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
@@ -117,8 +121,19 @@ class Specialists:
         deadline = time.monotonic() + JOIN_S
         for chore in self._chores:
             chore.join(max(deadline - time.monotonic(), 0))
+        if self._presence is not None:
+            self._leave(self._presence)
         for client in self._clients:
             client.close()
+
+    def _leave(self, presence: Presence) -> None:
+        """Nobody runs the flow here any more. A beat that is on its way is waited for, one that hangs is not: it has
+        the connection."""
+        beats = [chore for chore in self._chores if chore.what == "presence"]
+        for chore in beats:
+            chore.join(JOIN_S)
+        if all(chore.ended for chore in beats):
+            presence.leave()
 
     # ---------------------------------------------------------------- what it hears and says
 
