@@ -63,11 +63,13 @@ class PositionsLog:
             self._strangers.tell()
             return self.known
 
-    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int) -> None:
-        """A task's own last word, which it has also written: saves reading it back."""
+    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int, *, producer_id: int) -> None:
+        """A task's own last word, which it has also written: saves reading it back. One of an era that is over (the
+        partition began anew meanwhile) says nothing about this one."""
         with self._lock:
             known = self.known.get(tp)
-            if known is not None and known.claimed and next_offset >= known.next_offset:
+            mine = known is not None and known.claimed and known.producer_id == producer_id
+            if known is not None and mine and next_offset >= known.next_offset:
                 self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence, target=target)
 
     def claim(self, wanted: Mapping[TopicPartition, tuple[int, UUID | None, int]]) -> None:

@@ -17,6 +17,7 @@ from heliograph.batch import Chunk, Limits
 from heliograph.errors import BatchError, HeliographError, WireError
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
 from heliograph.wire.codes import INCONSISTENT_TOPIC_ID, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
@@ -63,8 +64,10 @@ class Source:
         arrived: Callable[[Lane], None],
         pass_on: Callable[[], object],
         limits: Callable[[int], Limits],
+        warden: Warden,
     ) -> None:
         self._lanes = {lane.spec.tp: lane for lane in lanes}
+        self._warden = warden
         self._isolation = isolation
         self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
         self._pullers: dict[int, Puller] = {}
@@ -281,7 +284,8 @@ class Source:
             lane.read_trouble = f"{self.brokers.cluster.alias} gives no records: {error}"
         else:
             error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
-            lane.park(f"the source refuses to be read: {error.message}", error.fix)
+            lane.park(why := f"the source refuses to be read: {error.message}", error.fix)
+            self._warden.denied(lane, error.code, why)
 
     def _out_of_range(self, lane: Lane) -> None:
         """Before the log's start: retention was faster. Behind its end: the source was truncated or re-created."""
@@ -300,15 +304,19 @@ class Source:
                 self._homeless.add(tp)
                 return
             earliest, latest = ends
-            if wanted > latest:
-                lane.park(
-                    f"the source ends at offset {latest}, we were at {wanted}: it was truncated or created again",
-                    "check what happened to the topic, then remove its record from the positions topic to copy it anew",
-                )
-            elif lane.fetch_offset == wanted < earliest:
-                lane.jump(earliest)
-                self.reopen(lane)
+            lies_outside = lane.state is State.FLOWING and lane.fetch_offset == wanted
+            if lies_outside and (lane.waiting or lane.in_flight):
+                self._homeless.add(tp)  # what was fetched goes out first: it may be nowhere else any more
+            elif lies_outside and wanted > latest:
+                self._warden.truncated(lane, latest)
+            elif lies_outside and wanted < earliest:
+                self._warden.gap(lane, earliest, lambda: self._jump(lane, wanted, earliest))
             else:
                 self._homeless.add(tp)
 
         self.brokers.errands.submit(ask, answered)
+
+    def _jump(self, lane: Lane, wanted: int, earliest: int) -> None:
+        if lane.state is State.FLOWING and lane.fetch_offset == wanted:
+            lane.jump(earliest)
+            self.reopen(lane)

@@ -1,0 +1,185 @@
+"""Positions that are no longer true, and what the coordinator does about them: the source's topic was made anew or cut,
+the target lost what it had acknowledged.
+
+Tasks notice some of it and wish for it (`mirror.warden`); a topic with another id and a remote topic that is gone are
+noticed here. What is done is the flow's policy: the partition stands still (`stop`), or a new era begins for it, at the
+source's beginning (`restart`) or where it stood (`skip`), under a producer id of its own.
+
+Invariants:
+  a. The incident is written before the position is given up (invariant a of `mirror.incidents`).
+  b. A remote topic that is gone is made anew only when nobody copies to it any more: a broker that knows nothing of a
+     producer id takes any sequence, and what a task of the old era still sends would stand in front of everything.
+  c. A wish is heard only if it is about the era that is known: tasks that end go on wishing for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from heliograph.errors import HeliographError
+from heliograph.flow.incidents import Incidents
+from heliograph.flow.positions import PositionsLog
+from heliograph.flow.status import ParkedPartition
+from heliograph.flow.topics import Route, Survey, Trouble
+from heliograph.mirror.incidents import Incident, Kind
+from heliograph.mirror.positions import Position
+from heliograph.types import Flow, TopicPartition
+from heliograph.wire import Client, TopicMeta
+
+log = structlog.get_logger()
+
+
+class Amends:
+    def __init__(
+        self,
+        flow: Flow,
+        source: Client,
+        positions: PositionsLog,
+        incidents: Incidents,
+        copied: Callable[[TopicPartition], bool],
+    ) -> None:
+        """`copied` says whether some task may still append to this partition's copy."""
+        self._flow, self._source = flow, source
+        self._positions, self._incidents = positions, incidents
+        self._copied = copied
+        self._wishes: dict[TopicPartition, str] = {}
+        self._lock = threading.Lock()
+
+    # ---------------------------------------------------------------- noticed by tasks
+
+    def wished(self, tp: TopicPartition, wish: str, producer_id: int) -> bool:
+        """Whether this is news (invariant c): then the plan must change."""
+        known = self._positions.known.get(tp)
+        with self._lock:
+            if known is None or known.producer_id != producer_id or self._wishes.get(tp) == wish:
+                return False
+            self._wishes[tp] = wish
+            return True
+
+    # ---------------------------------------------------------------- noticed here
+
+    def judge(self, survey: Survey) -> Survey:
+        """Without the partitions whose topic was made anew, if they are to stand still."""
+        if self._flow.on.recreated != "stop":
+            return survey
+        known = self._positions.known
+        routes: list[Route] = []
+        parked: list[ParkedPartition] = []
+        for route in survey.routes:
+            position = known.get(route.tp)
+            if position is None or not recreated(position, route):
+                routes.append(route)
+                continue
+            incident = _recreated(route, position, "stop")
+            self._say(incident)
+            fix = "set on.source.recreated = restart to copy it anew, or remove its record from the positions topic"
+            parked.append(ParkedPartition(*route.tp, incident.why, fix))
+        return replace(survey, routes=tuple(routes), parked=(*survey.parked, *parked))
+
+    def withhold(self, missing: Mapping[str, TopicMeta], remote_of: Mapping[str, str]) -> dict[str, Trouble]:
+        """Of source topics whose remote topic is not there: those that had one, and why it is not made now."""
+        if not missing:
+            return {}
+        known, policy = self._positions.catch_up(), self._flow.on.target_lost
+        withheld: dict[str, Trouble] = {}
+        for name, topic in missing.items():
+            used = {tp: p for tp, p in known.items() if tp.topic == name and _used(p) and not _other(p, topic.id)}
+            if not used:
+                continue
+            remote = remote_of[name]
+            for tp, position in used.items():
+                self._say(_deleted(tp, position, TopicPartition(remote, tp.partition), policy))
+            if policy == "stop":
+                why = f"{remote} was deleted from {self._flow.target.alias}: {_reached(used)} had been copied to it"
+                fix = f"set on.target.lost = restart to copy {name} anew, or skip to go on where it stood"
+                withheld[name] = Trouble(why, fix)
+            elif any(map(self._copied, used)):
+                withheld[name] = Trouble(f"{remote} was deleted: it is made anew when the last task has left it", "")
+            else:
+                self._begin_anew(dict.fromkeys(used, policy))
+        return withheld
+
+    def settle(self, routes: Iterable[Route]) -> None:
+        """Before a plan is made: fulfil wishes, and let topics that were made anew begin at their start."""
+        known = self._positions.known
+        anew: dict[TopicPartition, str] = {}
+        for route in routes:
+            position = known.get(route.tp)
+            if position is not None and recreated(position, route):
+                self._say(_recreated(route, position, "restart"))
+                anew[route.tp] = "restart"
+        with self._lock:
+            mine = {route.tp for route in routes}
+            anew |= {tp: wish for tp, wish in self._wishes.items() if tp in mine and tp not in anew}
+        self._begin_anew(anew)
+        with self._lock:
+            for tp in anew:
+                self._wishes.pop(tp, None)
+
+    # ---------------------------------------------------------------- doing
+
+    def _begin_anew(self, wishes: Mapping[TopicPartition, str]) -> None:
+        """A new era of the position: one without a producer id, which the next claim takes up."""
+        if not wishes:
+            return
+        anew = [tp for tp, wish in wishes.items() if wish == "restart"]
+        starts = self._source.list_offsets(anew, at="earliest") if anew else {}
+        eras: dict[TopicPartition, Position] = {}
+        for tp, wish in wishes.items():
+            start = starts[tp] if wish == "restart" else self._positions.known[tp].next_offset
+            if isinstance(start, HeliographError):
+                raise start
+            eras[tp] = Position(start)
+        said = {str(tp): position.next_offset for tp, position in list(eras.items())[:10]}
+        log.warning("begun anew", flow=self._flow.name, partitions=len(eras), at=said)
+        self._positions.write(eras)
+        self._positions.catch_up()
+
+    def _say(self, incident: Incident) -> None:
+        told = self._incidents.told(incident.subject, incident.first)
+        if (str(incident.kind), incident.first, incident.policy) not in told:
+            log.warning("incident", flow=self._flow.name, what=incident.words)
+            self._incidents.write(incident)
+
+
+def recreated(position: Position, route: Route) -> bool:
+    return position.claimed and _other(position, route.topic_id)
+
+
+def _other(position: Position, topic_id: object) -> bool:
+    return bool(position.topic_id and topic_id and position.topic_id != topic_id)
+
+
+def _used(position: Position) -> bool:
+    """Whether something was copied under it, or lay on the target when it was claimed."""
+    return position.claimed and (position.sequence > 0 or position.target > 0)
+
+
+def _reached(used: Mapping[TopicPartition, Position]) -> str:
+    shown = [f"{tp} up to offset {position.next_offset}" for tp, position in sorted(used.items())[:5]]
+    return ", ".join([*shown, *(["…"] if len(used) > 5 else [])])
+
+
+def _recreated(route: Route, position: Position, policy: str) -> Incident:
+    why = (
+        f"the source topic was deleted and made anew (its id was {position.topic_id}, it is {route.topic_id}): of the "
+        f"old one everything before offset {position.next_offset} had been copied"
+    )
+    at = position.next_offset
+    return Incident(Kind.RECREATED, route.tp, position.topic_id, at, at, policy, why, route.remote, _now_ms())
+
+
+def _deleted(tp: TopicPartition, position: Position, remote: TopicPartition, policy: str) -> Incident:
+    why = f"{remote.topic} was deleted; everything before source offset {position.next_offset} had been copied to it"
+    at = position.next_offset
+    target = (0, position.target)
+    return Incident(Kind.TARGET_LOST, tp, position.topic_id, at, at, policy, why, remote, _now_ms(), (), target)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
