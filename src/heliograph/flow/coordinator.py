@@ -384,7 +384,8 @@ class Coordinator:
         with self._lock:
             survey, tasks = self._survey, self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
-        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists)
+        counts = self._incidents.counts
+        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists, counts)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 
 from heliograph import policy
 from heliograph.mirror.annals import IncidentLog
-from heliograph.mirror.incidents import Incident
+from heliograph.mirror.incidents import Incident, Kind, span
 from heliograph.mirror.offsetmap import Subject
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
+
+__all__ = ["Counts", "Incident", "Incidents", "Kind", "span"]
 
 LOOK_EVERY_S = 2.0
 RECENT = 20  # incidents that a status shows; `heliograph incidents` has all

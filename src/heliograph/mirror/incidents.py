@@ -10,7 +10,8 @@ Invariants:
      that the topic does not name.
   b. The key says whose offsets (flow, topic with its id, partition), the kind and the first offset. What is noticed
      again after a crash has the same key, and the last record of a key counts: one incident, however often written.
-  c. Offsets of refused records that are passed over (`held`) are in nobody's count of records (rule H of the ledger).
+  c. Offsets of refused records that are passed over (`held`) are not in their producer id's count of records (rule H of
+     the ledger).
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Incident:
     at_ms: int
     offsets: tuple[tuple[int, int], ...] = ()  # refused: (offset, length) of consecutive source offsets
     target: tuple[int, int] = (-1, -1)  # target-lost: where the target's log ends, and where it ended
+    producer: int = -1  # refused: the producer id whose count leaves these records out
 
     @property
     def subject(self) -> Subject:
@@ -109,6 +111,8 @@ def encode(incident: Incident) -> bytes:
         value["offsets"] = incident.offsets
     if incident.target != (-1, -1):
         value["target"] = incident.target
+    if incident.producer >= 0:
+        value["producer"] = incident.producer
     return msgspec.json.encode(value)
 
 
@@ -126,6 +130,7 @@ def decode(key: bytes | None, value: bytes | None, source_alias: str) -> Inciden
             return None
         offsets = tuple((int(at), int(length)) for at, length in fields.get("offsets", ()))
         end, was = (int(number) for number in fields.get("target", (-1, -1)))
+        producer = int(fields.get("producer", -1))
         topic_id = UUID(id_) if id_ else None
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return None
@@ -135,7 +140,7 @@ def decode(key: bytes | None, value: bytes | None, source_alias: str) -> Inciden
     topic, policy, why, remote = texts
     return Incident(
         *(kind, TopicPartition(topic, partition), topic_id, first, next_offset, policy, why),
-        *(TopicPartition(remote, remote_partition), at_ms, offsets, (end, was)),
+        *(TopicPartition(remote, remote_partition), at_ms, offsets, (end, was), producer),
     )
 
 
@@ -172,12 +177,13 @@ class Book:
     def incidents(self) -> list[Incident]:
         return sorted(self._known.values(), key=lambda one: one.at_ms)
 
-    def held(self, subject: Subject, at: int) -> set[int]:
-        """The source offsets from `at` on that are passed over (invariant c)."""
+    def held(self, subject: Subject, at: int, producer_id: int) -> set[int]:
+        """The source offsets from `at` on that are passed over (invariant c). Of this producer id: a copy that was
+        begun anew under another has not been refused anything yet."""
         return {
             offset
             for one in self._known.values()
-            if one.held and one.subject == subject
+            if one.held and one.subject == subject and one.producer == producer_id
             for start, length in one.offsets
             for offset in range(max(start, at), start + length)
         }

@@ -2,8 +2,9 @@
 
 A record in the quarantine topic is keyed by where it stood in the source (so that one that is refused again after a
 crash is the same), holds the record itself as a batch of its own (key, value, headers and time to the byte, null or
-not), and says in headers, for any client to read, what it is and why it is there. A tombstone says that it was sent
-again or given up.
+not), and says in headers, for any client to read, what it is and why it is there. Before it is sent again it is written
+with the producer id that it will be sent under, so that sending it once more after a crash is a repeat, which the
+target's broker stores once; afterwards a tombstone takes its place.
 
 The way through Python objects is slow (some µs a record) and taken only by batches that hold a refused record.
 """
@@ -74,6 +75,7 @@ class Kept:
     record: Record
     reason: str
     at_ms: int
+    sender: tuple[int, int] | None = None  # producer id and epoch under which it is being sent again
 
 
 def key_of(source_alias: str, place: Place) -> bytes:
@@ -95,6 +97,8 @@ def keep(source_alias: str, kept: Kept) -> Record:
         "heliograph.target": f"{place.remote.topic}/{place.remote.partition}",
         "heliograph.reason": kept.reason,
     }
+    if kept.sender is not None:
+        headers["heliograph.sender"] = f"{kept.sender[0]}/{kept.sender[1]}"
     value = encode([replace(kept.record, offset=0)])
     pairs = tuple((name, str(text).encode()) for name, text in headers.items())
     return Record(0, kept.at_ms, key_of(source_alias, place), value, pairs)
@@ -115,7 +119,9 @@ def read(record: Record, source_alias: str) -> tuple[bytes, Kept | None] | None:
         topic, _, partition = said["heliograph.target"].rpartition("/")
         place = Place(tp, UUID(id_) if id_ else None, int(about["offset"]), TopicPartition(topic, int(partition)))
         inside = decode(record.value)[0]
+        producer, _, epoch = said.get("heliograph.sender", "").partition("/")
+        sender = (int(producer), int(epoch)) if producer else None
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError, BatchError):
         return None
     original = replace(inside, offset=place.offset)
-    return key, Kept(place, original, said.get("heliograph.reason", ""), record.timestamp)
+    return key, Kept(place, original, said.get("heliograph.reason", ""), record.timestamp, sender)

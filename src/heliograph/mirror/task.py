@@ -315,7 +315,9 @@ class Task:
         if isinstance(found, HeliographError):
             return found
         subject = offsetmap.Subject(lane.spec.tp, lane.spec.topic_id)
-        return replace(found, end=end, held=frozenset(self._incidents.book.held(subject, acked.next_offset)))
+        return replace(
+            found, end=end, held=frozenset(self._incidents.book.held(subject, acked.next_offset, acked.producer_id))
+        )
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:

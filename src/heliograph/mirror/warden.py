@@ -215,7 +215,8 @@ class Warden:
     ) -> Incident:
         spec, now_ms = lane.spec, time.time_ns() // 1_000_000
         return Incident(
-            *(kind, spec.tp, spec.topic_id, first, next_offset, policy, why, spec.remote, now_ms, offsets, target)
+            *(kind, spec.tp, spec.topic_id, first, next_offset, policy, why, spec.remote, now_ms, offsets, target),
+            producer=lane.acked.producer_id if kind is Kind.REFUSED else -1,
         )
 
     def _write(
