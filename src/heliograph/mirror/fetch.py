@@ -36,6 +36,7 @@ LANE_BYTES = 8 << 20
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
+DRAIN_S = 0.1  # between two looks at a lane whose next records are gone, while it still holds some
 
 # An answer so small is a live partition's: what it brought goes out first, the next fetch behind it. With more, the
 # broker had better read on while we patch.
@@ -73,6 +74,7 @@ class Source:
         self._pullers: dict[int, Puller] = {}
         self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> node
         self._homeless: set[TopicPartition] = set(self._lanes)  # lanes without a session that should have one
+        self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[TopicPartition] = set()  # lanes that hold enough for now
         self._wide: dict[TopicPartition, int] = {}  # lanes whose next batch needs more than the usual bytes
         self.stopped = False
@@ -83,6 +85,9 @@ class Source:
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+        for tp in [tp for tp, at in self._later.items() if now >= at]:
+            del self._later[tp]
+            self._homeless.add(tp)
         if self._homeless and not self.stopped:
             for tp in list(self._homeless):
                 self._place(self._lanes[tp])
@@ -100,6 +105,7 @@ class Source:
         """Stop fetching it (parked, or lost track)."""
         tp = lane.spec.tp
         self._homeless.discard(tp)
+        self._later.pop(tp, None)
         self._stalled.discard(tp)
         node = self._fetched_at.pop(tp, None)
         if node is not None and (puller := self._pullers.get(node)):
@@ -306,7 +312,8 @@ class Source:
             earliest, latest = ends
             lies_outside = lane.state is State.FLOWING and lane.fetch_offset == wanted
             if lies_outside and (lane.waiting or lane.in_flight):
-                self._homeless.add(tp)  # what was fetched goes out first: it may be nowhere else any more
+                # What was fetched goes out first: it may be nowhere else any more.
+                self._later[tp] = time.monotonic() + DRAIN_S
             elif lies_outside and wanted > latest:
                 self._warden.truncated(lane, latest)
             elif lies_outside and wanted < earliest:
