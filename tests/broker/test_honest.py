@@ -1,6 +1,6 @@
-"""Honest running: everything that can be lost, cut or refused is provoked on real brokers. What was lost or held back is
-named to the offset in the incidents topic, the policy of the flow is followed, nothing else stops, and counters are the
-truth.
+"""Honest running: everything that can be lost, cut or refused is provoked on real brokers. What was lost or held back
+is named to the offset in the incidents topic, the policy of the flow is followed, nothing else stops, and counters are
+the truth.
 
 Each test has a second topic that must be copied in full, whatever happens to the first.
 """
@@ -300,6 +300,7 @@ def test_a_remote_topic_that_was_deleted(
     create_topic(primary.confluent(), topic_name)
     flow = flow_of(primary, backup, topic_name, target_lost=policy)
     produce(primary.confluent(), topic_name, records(0, 40))
+    mirror(flow, topic_name)
     with Engine(flow) as engine:
         engine.wait_copied(topic_name)
         delete_topic(backup, remote(topic_name))

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from uuid import UUID
 
 import structlog
 
@@ -42,11 +43,14 @@ class Amends:
         positions: PositionsLog,
         incidents: Incidents,
         copied: Callable[[TopicPartition], bool],
+        reached: Callable[[TopicPartition], int],
     ) -> None:
-        """`copied` says whether some task may still append to this partition's copy."""
+        """`copied` says whether some task may still append to this partition's copy, `reached` how far tasks said they
+        came: a position is written a moment later."""
         self._flow, self._source = flow, source
         self._positions, self._incidents = positions, incidents
-        self._copied = copied
+        self._copied, self._reached = copied, reached
+        self._standing: set[tuple[Kind, TopicPartition]] = set()  # written down by us, and lasting
         self._wishes: dict[TopicPartition, str] = {}
         self._lock = threading.Lock()
 
@@ -75,7 +79,7 @@ class Amends:
             if position is None or not recreated(position, route):
                 routes.append(route)
                 continue
-            incident = _recreated(route, position, "stop")
+            incident = _recreated(route, position, self._at(route.tp, position), "stop")
             self._say(incident)
             fix = "set on.source.recreated = restart to copy it anew, or remove its record from the positions topic"
             parked.append(ParkedPartition(*route.tp, incident.why, fix))
@@ -83,17 +87,20 @@ class Amends:
 
     def withhold(self, missing: Mapping[str, TopicMeta], remote_of: Mapping[str, str]) -> dict[str, Trouble]:
         """Of source topics whose remote topic is not there: those that had one, and why it is not made now."""
+        gone = {tp for kind, tp in self._standing if kind is Kind.TARGET_LOST and tp.topic not in missing}
+        self._standing -= {(Kind.TARGET_LOST, tp) for tp in gone}
         if not missing:
             return {}
         known, policy = self._positions.catch_up(), self._flow.on.target_lost
         withheld: dict[str, Trouble] = {}
         for name, topic in missing.items():
-            used = {tp: p for tp, p in known.items() if tp.topic == name and _used(p) and not _other(p, topic.id)}
+            used = {tp: p for tp, p in known.items() if tp.topic == name and self._used(tp, p, topic.id)}
             if not used:
                 continue
             remote = remote_of[name]
             for tp, position in used.items():
-                self._say(_deleted(tp, position, TopicPartition(remote, tp.partition), policy))
+                at = self._at(tp, position)
+                self._say(_deleted(tp, position, at, TopicPartition(remote, tp.partition), policy))
             if policy == "stop":
                 why = f"{remote} was deleted from {self._flow.target.alias}: {_reached(used)} had been copied to it"
                 fix = f"set on.target.lost = restart to copy {name} anew, or skip to go on where it stood"
@@ -111,7 +118,7 @@ class Amends:
         for route in routes:
             position = known.get(route.tp)
             if position is not None and recreated(position, route):
-                self._say(_recreated(route, position, "restart"))
+                self._say(_recreated(route, position, self._at(route.tp, position), "restart"))
                 anew[route.tp] = "restart"
         with self._lock:
             mine = {route.tp for route in routes}
@@ -120,6 +127,7 @@ class Amends:
         with self._lock:
             for tp in anew:
                 self._wishes.pop(tp, None)
+                self._standing.discard((Kind.RECREATED, tp))
 
     # ---------------------------------------------------------------- doing
 
@@ -140,24 +148,31 @@ class Amends:
         self._positions.write(eras)
         self._positions.catch_up()
 
+    def _used(self, tp: TopicPartition, position: Position, topic_id: UUID | None) -> bool:
+        """Whether something of the topic, as it is now, was copied under this position, or lay on the target already
+        when it was claimed."""
+        if not position.claimed or _other(position, topic_id):
+            return False
+        return position.sequence > 0 or position.target > 0 or self._reached(tp) > position.next_offset
+
+    def _at(self, tp: TopicPartition, position: Position) -> int:
+        return max(position.next_offset, self._reached(tp))
+
     def _say(self, incident: Incident) -> None:
         told = self._incidents.told(incident.subject, incident.first)
-        if (str(incident.kind), incident.first, incident.policy) not in told:
+        known = (str(incident.kind), incident.first, incident.policy) in told
+        if not known and (incident.kind, incident.tp) not in self._standing:
             log.warning("incident", flow=self._flow.name, what=incident.words)
             self._incidents.write(incident)
+        self._standing.add((incident.kind, incident.tp))
 
 
 def recreated(position: Position, route: Route) -> bool:
     return position.claimed and _other(position, route.topic_id)
 
 
-def _other(position: Position, topic_id: object) -> bool:
+def _other(position: Position, topic_id: UUID | None) -> bool:
     return bool(position.topic_id and topic_id and position.topic_id != topic_id)
-
-
-def _used(position: Position) -> bool:
-    """Whether something was copied under it, or lay on the target when it was claimed."""
-    return position.claimed and (position.sequence > 0 or position.target > 0)
 
 
 def _reached(used: Mapping[TopicPartition, Position]) -> str:
@@ -165,18 +180,16 @@ def _reached(used: Mapping[TopicPartition, Position]) -> str:
     return ", ".join([*shown, *(["…"] if len(used) > 5 else [])])
 
 
-def _recreated(route: Route, position: Position, policy: str) -> Incident:
+def _recreated(route: Route, position: Position, at: int, policy: str) -> Incident:
     why = (
         f"the source topic was deleted and made anew (its id was {position.topic_id}, it is {route.topic_id}): of the "
-        f"old one everything before offset {position.next_offset} had been copied"
+        f"old one everything before offset {at} had been copied"
     )
-    at = position.next_offset
     return Incident(Kind.RECREATED, route.tp, position.topic_id, at, at, policy, why, route.remote, _now_ms())
 
 
-def _deleted(tp: TopicPartition, position: Position, remote: TopicPartition, policy: str) -> Incident:
-    why = f"{remote.topic} was deleted; everything before source offset {position.next_offset} had been copied to it"
-    at = position.next_offset
+def _deleted(tp: TopicPartition, position: Position, at: int, remote: TopicPartition, policy: str) -> Incident:
+    why = f"{remote.topic} was deleted; everything before source offset {at} had been copied to it"
     target = (0, position.target)
     return Incident(Kind.TARGET_LOST, tp, position.topic_id, at, at, policy, why, remote, _now_ms(), (), target)
 

@@ -57,16 +57,18 @@ class Coordinator:
         self._epoch_seconds = epoch_seconds
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
+        self._tally = Tally()
         self._positions = PositionsLog(self._planner, flow)
         self._incidents = Incidents(flow)
-        self._amends = Amends(flow, self._source, self._positions, self._incidents, self._is_copied)
+        self._amends = Amends(
+            flow, self._source, self._positions, self._incidents, self._is_copied, self._tally.reached
+        )
         self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
         self._offsets = OffsetMap(self._planner, flow)
         self._specialists = Specialists(
             flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
         )
         self._survey = Survey()
-        self._tally = Tally()
         self._observer = Observer(self._tally)
         self._recovery = Recovery()
         self._specialists.watch(self._observer, self._copied_partitions, self._recover)
