@@ -99,7 +99,10 @@ class Coordinator:
         self._offsets.ensure()
         self._positions.catch_up()
         self._offsets.catch_up()
-        self._incidents.look()
+        try:
+            self._incidents.look()
+        except HeliographError as error:  # whoever may not read them may still copy
+            self._troubled("reading incidents", error)
         self._survey = self._amends.judge(self._topics.survey())
         self._observer.copy({r.tp: r.remote for r in self._survey.routes})
         self._watcher.start()

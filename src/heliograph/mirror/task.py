@@ -330,7 +330,8 @@ class Task:
             else:
                 fix = answer.fix
                 if isinstance(answer, BrokerError) and answer.name == "TOPIC_AUTHORIZATION_FAILED":
-                    fix = f"allow this principal READ on {lane.spec.remote.topic} too: DescribeProducers needs it"
+                    topic = answer.context.get("topic", lane.spec.remote.topic)
+                    fix = f"allow this principal READ on {topic} too: DescribeProducers needs it"
                 lane.park(why := f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
                 self._park(lane)
                 self._warden.denied(lane, answer.code if isinstance(answer, BrokerError) else 0, why)
