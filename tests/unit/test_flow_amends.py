@@ -63,7 +63,7 @@ class Scene:
         )
 
     def withhold(self, topic_id: UUID = OLD) -> dict[str, str]:
-        meta = {"orders": TopicMeta("orders", topic_id, False, {}, 0)}
+        meta = {"orders": TopicMeta("orders", topic_id, False, 0, {})}
         return {name: trouble.reason for name, trouble in self.amends.withhold(meta, GONE).items()}
 
 
