@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -219,7 +219,8 @@ def test_a_topic_made_anew_stands_still_if_told_to(primary: Kafka, backup: Kafka
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[tuple[Kafka, Kafka]]:
     """Two clusters whose brokers may be stopped."""
-    first, second = Kafka("primary"), Kafka("backup")
+    config = {"auto.create.topics.enable": "false"}
+    first, second = Kafka("primary", config=config), Kafka("backup", config=config)
     with running(first, second):
         yield first, second
 
@@ -243,7 +244,12 @@ def cut(kafka: Kafka, topic: str, at: int) -> None:
     broker.start()
 
 
-BY_TENS: Mapping[str, object] = {"batch.num.messages": 10, "linger.ms": 50}
+def copy_by_tens(flow: Flow, source: Kafka, topic: str) -> None:
+    """Forty records, in batches on either side that end after each ten."""
+    with Engine(flow) as engine:
+        for n in range(0, 40, 10):
+            produce(source.confluent(), topic, records(n, 10))
+            engine.wait_copied(topic)
 
 
 @pytest.mark.parametrize("policy", ["stop", "restart"])
@@ -251,8 +257,7 @@ def test_a_source_that_was_cut(fragile: tuple[Kafka, Kafka], topic_name: str, po
     source, target = fragile
     create_topic(source.confluent(), topic_name)
     flow = flow_of(source, target, topic_name, truncated=policy)
-    produce(source.confluent(), topic_name, records(0, 40), config=BY_TENS)
-    mirror(flow, topic_name)
+    copy_by_tens(flow, source, topic_name)
     cut(source, topic_name, 30)
     with Engine(flow) as engine:
         incident = wait_incident(flow, topic_name, "truncated")
@@ -274,8 +279,7 @@ def test_a_target_that_was_cut(fragile: tuple[Kafka, Kafka], topic_name: str, po
     source, target = fragile
     create_topic(source.confluent(), topic_name)
     flow = flow_of(source, target, topic_name, target_lost=policy)
-    produce(source.confluent(), topic_name, records(0, 40), config=BY_TENS)
-    mirror(flow, topic_name)
+    copy_by_tens(flow, source, topic_name)
     cut(target, remote(topic_name), 20)
     kept = values(target, remote(topic_name))
     assert kept == numbered(range(len(kept)))
