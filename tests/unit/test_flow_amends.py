@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from heliograph.errors import BrokerError
 from heliograph.flow.amends import Amends
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.topics import Route, Survey
@@ -51,14 +52,24 @@ class Source:
         return dict.fromkeys(tps, 3)
 
 
+class Target:
+    def __init__(self) -> None:
+        self.error: BrokerError | None = None
+
+    def create_topics(self, specs, *, validate_only):  # type: ignore[no-untyped-def]
+        assert validate_only
+        return {spec.name: self.error for spec in specs}
+
+
 class Scene:
     def __init__(self, position: Position = STOOD, **on: str) -> None:
         self.positions = Positions(position)
         self.incidents = Written(self.positions.done)
         self.busy, self.reached = False, -1
+        self.target = Target()
         flow = Flow(Cluster("us"), Cluster("eu"), on=Policies(**on))  # type: ignore[arg-type]
         self.amends = Amends(
-            *(flow, Source(), self.positions, self.incidents),  # type: ignore[arg-type]
+            *(flow, Source(), self.target, self.positions, self.incidents),  # type: ignore[arg-type]
             *(lambda tp: self.busy, lambda tp: self.reached),
         )
 
@@ -92,6 +103,13 @@ def test_a_deleted_copy_stands_still_by_default_and_is_named_once() -> None:
     assert scene.positions.done == ["target-lost"]
     scene.amends.withhold({}, GONE)  # it is there again
     assert "orders" in scene.withhold(), "and gone again"
+
+
+def test_a_copy_that_only_one_broker_does_not_see_is_not_lost() -> None:
+    scene = Scene()
+    scene.target.error = BrokerError(36, "TOPIC_ALREADY_EXISTS")
+    assert "not to be seen yet" in scene.withhold()["orders"]
+    assert scene.positions.done == []
 
 
 def test_what_was_never_copied_cannot_be_lost() -> None:

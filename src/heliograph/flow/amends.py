@@ -30,7 +30,8 @@ from heliograph.flow.topics import Route, Survey, Trouble
 from heliograph.mirror.incidents import Incident, Kind
 from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
-from heliograph.wire import Client, TopicMeta
+from heliograph.wire import Client, NewTopic, TopicMeta
+from heliograph.wire.codes import TOPIC_ALREADY_EXISTS
 
 log = structlog.get_logger()
 
@@ -40,6 +41,7 @@ class Amends:
         self,
         flow: Flow,
         source: Client,
+        target: Client,
         positions: PositionsLog,
         incidents: Incidents,
         copied: Callable[[TopicPartition], bool],
@@ -47,7 +49,7 @@ class Amends:
     ) -> None:
         """`copied` says whether some task may still append to this partition's copy, `reached` how far tasks said they
         came: a position is written a moment later."""
-        self._flow, self._source = flow, source
+        self._flow, self._source, self._target = flow, source, target
         self._positions, self._incidents = positions, incidents
         self._copied, self._reached = copied, reached
         self._standing: set[tuple[Kind, TopicPartition]] = set()  # written down by us, and lasting
@@ -98,6 +100,9 @@ class Amends:
             if not used:
                 continue
             remote = remote_of[name]
+            if not self._is_gone(remote):
+                withheld[name] = Trouble(f"remote topic {remote} is not to be seen yet", "")
+                continue
             for tp, position in used.items():
                 at = self._at(tp, position)
                 self._say(_deleted(tp, position, at, TopicPartition(remote, tp.partition), policy))
@@ -147,6 +152,13 @@ class Amends:
         log.warning("begun anew", flow=self._flow.name, partitions=len(eras), at=said)
         self._positions.write(eras)
         self._positions.catch_up()
+
+    def _is_gone(self, remote: str) -> bool:
+        """Not only unseen by the broker that was asked: the controller, which knows, would let it be made. That a topic
+        was deleted is not said lightly."""
+        spec = NewTopic(remote, 1, self._flow.replication_factor, {})
+        error = self._target.create_topics([spec], validate_only=True)[remote]
+        return error is None or error.code != TOPIC_ALREADY_EXISTS
 
     def _used(self, tp: TopicPartition, position: Position, topic_id: UUID | None) -> bool:
         """Whether something of the topic, as it is now, was copied under this position, or lay on the target already

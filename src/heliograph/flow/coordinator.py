@@ -61,7 +61,8 @@ class Coordinator:
         self._positions = PositionsLog(self._planner, flow)
         self._incidents = Incidents(flow)
         self._amends = Amends(
-            flow, self._source, self._positions, self._incidents, self._is_copied, self._tally.reached
+            *(flow, self._source, self._target, self._positions, self._incidents),
+            *(self._is_copied, self._tally.reached),
         )
         self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
         self._offsets = OffsetMap(self._planner, flow)

@@ -116,7 +116,6 @@ class Topics:
         """Remote topics as they are then; source topic -> why it has none; remote topic -> why it was not grown."""
         there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
         missing = {name for name in wanted if self._absent(there.get(remote_of[name]))}
-        missing -= self._unseen(missing, remote_of)
         withheld = self._withhold({name: wanted[name] for name in sorted(missing)}, remote_of)
         due = sorted(missing - withheld.keys())
         uncreated, created = self._create({name: len(wanted[name].partitions) for name in due}, remote_of)
@@ -131,18 +130,6 @@ class Topics:
         if expected:
             there.update(self._await(expected))
         return there, uncreated, ungrown
-
-    def _unseen(self, missing: set[str], remote_of: Mapping[str, str]) -> set[str]:
-        """Those of them that only this broker does not see yet: the controller, which knows, says that they are there.
-        What is missing in truth may have been deleted, and that is not said lightly."""
-        if not missing:
-            return set()
-        specs = [NewTopic(remote_of[name], 1, self.flow.replication_factor, {}) for name in sorted(missing)]
-        results = self._target.create_topics(specs, validate_only=True)
-        there = {
-            remote for remote, error in results.items() if error is not None and error.code == TOPIC_ALREADY_EXISTS
-        }
-        return {name for name in missing if remote_of[name] in there}
 
     def _create(
         self, counts: Mapping[str, int], remote_of: Mapping[str, str]
