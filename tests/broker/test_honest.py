@@ -372,8 +372,8 @@ def test_records_without_a_key_into_a_compacted_topic(
 
 @pytest.mark.parametrize("far_s", [86_400, -86_400])
 def test_times_too_far_ahead_and_behind(primary: Kafka, backup: Kafka, topic_name: str, far_s: int) -> None:
-    create_topic(primary.confluent(), topic_name)
     limit = "message.timestamp.after.max.ms" if far_s > 0 else "message.timestamp.before.max.ms"
+    create_topic(primary.confluent(), topic_name, config={limit: "864000000"})
     create_topic(backup.confluent(), remote(topic_name), config={limit: "3600000"})
     flow = flow_of(primary, backup, topic_name)
     sent = records(0, 50)
