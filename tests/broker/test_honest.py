@@ -412,10 +412,11 @@ def test_a_record_too_large_is_kept_and_sent_again(
     assert command(["quarantine", "resend", str(file), topic_name]) == 1, "the target still refuses them"
     assert sorted(quarantined(flow, topic_name)) == [11, 29]
     set_config(backup, remote(topic_name), "max.message.bytes", "70000")
-    assert command(["quarantine", "resend", str(file), f"{topic_name}:0:29"]) == 0
+    again = ["quarantine", "resend", str(file)]
+    wait_until(lambda: command([*again, f"{topic_name}:0:29"]) == 0, what="the new limit")
     set_config(backup, remote(topic_name), "max.message.bytes", "3000000")
     assert command(["quarantine", "show", str(file), f"{topic_name}:0:11"]) == 0
-    assert command(["quarantine", "resend", str(file), topic_name]) == 0
+    wait_until(lambda: command([*again, topic_name]) == 0, what="the next limit")
     assert quarantined(flow, topic_name) == {}
     copied = read_all(backup.confluent(), remote(topic_name))[0]
     assert [one.content for one in copied[-2:]] == [sent[29].content, sent[11].content]
@@ -455,7 +456,7 @@ def test_crashes_between_refusals(primary: Kafka, backup: Kafka, topic_name: str
     flow = flow_of(primary, backup, topic_name)
     sent = keyless(0, 3000, 301)
     produce(primary.confluent(), topic_name, sent, config={"batch.num.messages": 100})
-    for crash_after in (1, 150, 400, 650):
+    for crash_after in (1, 150, 400):  # the third has most of it before itself, in few batches
         with Engine(flow, crash_after=crash_after) as engine:
             engine.wait_ended()
     engine = mirror(flow, topic_name)
