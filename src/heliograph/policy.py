@@ -162,6 +162,16 @@ def offset_map_topic(source_alias: str) -> str:
     return f"mm2-offset-map.{source_alias}.internal"
 
 
+def incidents_topic(source_alias: str) -> str:
+    """Heliograph's own, on the target: what went wrong with records on their way. MM2 takes it for internal."""
+    return f"mm2-heliograph-incidents.{source_alias}.internal"
+
+
+def quarantine_topic(source_alias: str) -> str:
+    """Heliograph's own, on the target: the records that it refused. MM2 takes it for internal."""
+    return f"mm2-heliograph-quarantine.{source_alias}.internal"
+
+
 # ---- filters ----------------------------------------------------------------------------------------------------
 
 

@@ -87,6 +87,17 @@ class StartRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Policies:
+    """What a flow does about what should not have happened. `stop` parks the partition; the others always go on."""
+
+    gap: Literal["skip", "stop"] = "skip"  # retention took source records before they could be read
+    recreated: Literal["restart", "stop"] = "restart"  # the source topic was deleted and made anew
+    truncated: Literal["restart", "stop"] = "stop"  # the source topic ends before what was copied of it
+    target_lost: Literal["restart", "skip", "stop"] = "stop"  # the target no longer has what it had acknowledged
+    refused: Literal["quarantine", "skip", "stop"] = "quarantine"  # the target will not take a record
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     """One direction between two clusters, and what it copies. An interval of None: not at all."""
 
@@ -136,6 +147,7 @@ class Flow:
     emit_heartbeats_s: float | None = 1
     heartbeats_replication_factor: int = 3
     admin_timeout_s: float = 60.0
+    on: Policies = Policies()
 
     @property
     def name(self) -> str:

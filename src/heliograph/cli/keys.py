@@ -70,8 +70,8 @@ us->eu.start = orders:3=offset:1200, orders=timestamp:2026-11-01T00:00:00Z, file
 ```
 
 A partition whose offset lies behind its log's end is parked until the source gets there; where retention took the
-offset, it begins at the first record that is there, with a warning. In a topic that was deleted and created again an
-`offset:` has lost its meaning: it begins at its first record.
+offset, it begins at the first record that is there, with a warning. A topic that was deleted and made anew
+begins at its first record, whatever `start` says (`on.source.recreated`).
 """
 
 

@@ -67,6 +67,8 @@ VERBS = {
     "kafka": ("heliograph.cli.kafka", "A real Kafka on this machine, to play with."),
     "warm": ("heliograph.cli.warm", "Prepare this machine once, so that starts are quick."),
     "explain": ("heliograph.cli.explain", "Every effective value of a file, and where it came from."),
+    "incidents": ("heliograph.cli.incidents", "What went wrong with records on their way, to the offset."),
+    "quarantine": ("heliograph.cli.quarantine", "Records that a target refused: list them, see one, send them again."),
     "keys": ("heliograph.cli.keys", "The configuration keys, and which of them are honoured."),
     "metrics": ("heliograph.cli.metrics", "The metrics that `run --http` serves."),
 }

@@ -42,7 +42,8 @@ While the process starts, `/health` answers 503.
 
 Lag in bytes is an estimate: records times the mean size of this partition's records so far. Latencies are by this
 machine's clock and the producers' timestamps, one measurement a batch, with the newest timestamp in it. Counters count
-from the start of the process; a partition that is copied no more takes its figures with it.
+from the start of the process, those of incidents from the beginning of the incidents topic (docs/incidents.md); a
+partition that is copied no more takes its figures with it.
 """
 
 

@@ -144,11 +144,19 @@ def _notes(statuses: Sequence[FlowStatus]) -> list[Text]:
         for status in statuses
         if status.reason
     ]
+    notes += [
+        Text(f"{status.name}: {_incidents(status)}", style="yellow") for status in statuses if status.last_incident
+    ]
     parked = [(status.name, one) for status in statuses for one in status.parked]
     notes += [_parked(name, one) for name, one in parked[:PARKED_SHOWN]]
     if len(parked) > PARKED_SHOWN:
         notes.append(Text(f"… and {len(parked) - PARKED_SHOWN} more parked", style="yellow"))
     return notes
+
+
+def _incidents(status: FlowStatus) -> str:
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(status.incidents.items()))
+    return f"incidents: {counted}; the last: {status.last_incident}"
 
 
 def _parked(flow: str, one: ParkedPartition) -> Text:

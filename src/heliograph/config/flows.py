@@ -11,6 +11,7 @@ from typing import Literal
 
 from heliograph import policy
 from heliograph.config import keys, starts, values
+from heliograph.config.incidents import policies_of
 from heliograph.config.model import Explained
 from heliograph.config.naming import check_alias, check_overrides, naming_of, positions_topic
 from heliograph.config.reader import NEVER_S, Reader, explained, text_of
@@ -147,6 +148,7 @@ class Maker:
             emit_heartbeats_s=reader.interval_s(base, "emit.heartbeats", 1),
             heartbeats_replication_factor=reader.integer(base, "heartbeats.topic.replication.factor", 3),
             admin_timeout_s=reader.integer(base, "admin.timeout.ms", 60_000) / 1000,
+            on=policies_of(base, reader),
         )
         return flow, tuple(reader.rows)
 

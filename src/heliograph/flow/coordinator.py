@@ -21,8 +21,11 @@ from typing import Any
 
 import structlog
 
+from heliograph import policy
 from heliograph.errors import HeliographError, WireError
 from heliograph.flow import report as reports
+from heliograph.flow.amends import Amends
+from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.plan import deal, task_count
@@ -32,7 +35,7 @@ from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.starts import NoStart, beginnings, created_again
+from heliograph.flow.starts import NoStart, beginnings
 from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
@@ -56,17 +59,23 @@ class Coordinator:
         self._epoch_seconds = epoch_seconds
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
-        self._topics = Topics(flow, self._source, self._target)
+        self._tally = Tally()
         self._positions = PositionsLog(self._planner, flow)
+        self._incidents = Incidents(flow)
+        self._amends = Amends(
+            *(flow, self._source, self._target, self._positions, self._incidents),
+            *(self._is_copied, self._let_all_end, self._tally.reached),
+        )
+        self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
         self._offsets = OffsetMap(self._planner, flow)
         self._specialists = Specialists(
             flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
         )
         self._survey = Survey()
-        self._tally = Tally()
         self._observer = Observer(self._tally)
         self._recovery = Recovery()
         self._specialists.watch(self._observer, self._copied_partitions, self._recover)
+        self._specialists.also("incidents", self._incidents.look, LOOK_EVERY_S)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
@@ -94,7 +103,11 @@ class Coordinator:
         self._offsets.ensure()
         self._positions.catch_up()
         self._offsets.catch_up()
-        self._survey = self._topics.survey()
+        try:
+            self._incidents.look()
+        except HeliographError as error:  # whoever may not read them may still copy
+            self._troubled("reading incidents", error)
+        self._survey = self._amends.judge(self._topics.survey())
         self._observer.copy({r.tp: r.remote for r in self._survey.routes})
         self._watcher.start()
         self._specialists.start()
@@ -113,7 +126,7 @@ class Coordinator:
 
     def close(self) -> None:
         self._specialists.close()
-        for client in (self._source, self._target, self._planner):
+        for client in (self._source, self._target, self._planner, self._incidents):
             client.close()
 
     # ---------------------------------------------------------------- what Spark asks
@@ -163,13 +176,9 @@ class Coordinator:
             self._ended &= self._before
             self._last_runs = {}
         known = self._positions.known if all_told else self._positions.catch_up()
-        recreated = [r.tp for r in routes if created_again(known.get(r.tp), r.topic_id)]
-        if recreated:
-            log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
-            self._let_all_end()  # a position of the old topic must not come between the void and the new claim
-            self._positions.void(recreated)
+        self._amends.settle(routes)
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
-        self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed], set(recreated))
+        self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed])
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
         by_tp = {r.tp: r for r in routes if (p := self._positions.known.get(r.tp)) is not None and p.claimed}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
@@ -189,6 +198,10 @@ class Coordinator:
                 seconds=self._epoch_seconds,
                 lanes=tuple(self._lane(by_tp[tp]) for tp in share),
                 coordinator=self._coordinates,
+                incidents_topic=policy.incidents_topic(self.flow.source.alias),
+                quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
+                storage_replication_factor=self.flow.offset_storage_replication_factor,
+                on=self.flow.on,
                 relay=relay,
             )
             for task, share in enumerate(self._shares)
@@ -206,18 +219,19 @@ class Coordinator:
     def _lane(self, route: Route) -> LaneSpec:
         position = self._positions.known[route.tp]
         last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
-        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run)
+        told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
+        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told)
 
-    def _claim(self, routes: list[Route], anew: set[TopicPartition]) -> None:
+    def _claim(self, routes: list[Route]) -> None:
         """Start where MM2 stopped, if it was here; otherwise where the file says, which the claim then fixes."""
         if not routes:
             self._park_unstarted({})
             return
         ends = self._target.list_offsets([r.remote for r in routes], at="latest")
-        self._doubt([r for r in routes if r.tp not in anew], ends)
+        self._doubt(routes, ends)
         known = self._positions.known
         unclaimed = [r for r in routes if (p := known.get(r.tp)) is None or not p.claimed]
-        begins = beginnings(self.flow, self._source, [r.tp for r in unclaimed], known, anew)
+        begins = beginnings(self.flow, self._source, [r.tp for r in unclaimed], known)
         wanted, unstarted = {}, {}
         for route in unclaimed:
             begin, end = begins[route.tp], ends[route.remote]
@@ -292,9 +306,15 @@ class Coordinator:
         self._observer.reported(task, report)
         for lane in report["lanes"]:
             self._specialists.copied(_tp_of(lane), lane["run"])
+        wishes = [lane for lane in report["lanes"] if lane.get("wish")]
+        news = [self._amends.wished(_tp_of(lane), lane["wish"], lane["producer"]) for lane in wishes]
+        if any(news):
+            self._replan()
         if report["final"]:
             for lane in report["lanes"]:
-                self._positions.learn(_tp_of(lane), lane["next"], lane["sequence"], lane["target"])
+                self._positions.learn(
+                    _tp_of(lane), lane["next"], lane["sequence"], lane["target"], producer_id=lane["producer"]
+                )
             with self._lock:
                 self._ended.add(task[:2])
                 self._last_runs.update((_tp_of(lane), lane["run"]) for lane in report["lanes"])
@@ -311,6 +331,18 @@ class Coordinator:
             self._tell_positions(key, voice, "go")
 
     # ---------------------------------------------------------------- new topics
+
+    def _replan(self) -> None:
+        """Some partition is to begin anew, which only a plan can do."""
+        with self._changed:
+            self._outdated = True
+            self._changed.notify_all()
+        self._relay.say("turn")
+
+    def _is_copied(self, tp: TopicPartition) -> bool:
+        with self._lock:
+            planned = any(lane.tp == tp for plan in self._plans.values() for a in plan for lane in a.lanes)
+        return self._relay.turning or (planned and self._relay.busy)
 
     def _copied_topics(self) -> dict[str, str]:
         with self._lock:
@@ -331,7 +363,7 @@ class Coordinator:
         wait = self._interval()
         while not self._wait_stopping(wait):
             try:
-                survey = self._topics.survey()
+                survey = self._amends.judge(self._topics.survey())
             except HeliographError as error:
                 self._troubled("looking for topics", error)
                 wait = min(max(wait, TROUBLE_BACKOFF_S[0]) * 2, TROUBLE_BACKOFF_S[1])
@@ -388,7 +420,8 @@ class Coordinator:
             survey = replace(self._survey, routes=routes, parked=self._survey.parked + unstarted)
             tasks = self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
-        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists)
+        counts = self._incidents.counts
+        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists, counts)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

@@ -7,7 +7,7 @@ passed over; an offset that can be read and cannot be is taken back by `doubt`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
@@ -67,11 +67,13 @@ class PositionsLog:
             self._strangers.tell()
             return self.known
 
-    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int) -> None:
-        """A task's own last word, which it has also written: saves reading it back."""
+    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int, *, producer_id: int) -> None:
+        """A task's own last word, which it has also written: saves reading it back. One of an era that is over (the
+        partition began anew meanwhile) says nothing about this one."""
         with self._lock:
             known = self.known.get(tp)
-            if known is not None and known.claimed and next_offset >= known.next_offset:
+            mine = known is not None and known.claimed and known.producer_id == producer_id
+            if known is not None and mine and next_offset >= known.next_offset:
                 self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence, target=target)
 
     def claim(self, wanted: Mapping[TopicPartition, tuple[int, UUID | None, int]]) -> None:
@@ -88,11 +90,6 @@ class PositionsLog:
         self.catch_up()
         lost = {tp: self.known[tp] for tp, mine in claims.items() if self.known[tp].producer_id != mine.producer_id}
         self.write(lost)  # invariant d of positions: the winner's claim is the last of the two in the log
-
-    def void(self, tps: Iterable[TopicPartition]) -> None:
-        """Start a new era (invariant a): a position without a producer id at the beginning of the log."""
-        self.write({tp: Position(0) for tp in tps})
-        self.catch_up()
 
     def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
         """None: it has none any more."""

@@ -46,6 +46,12 @@ class Relay:
         with self._lock:
             return len({task for _, task, _ in self._voices})
 
+    @property
+    def turning(self) -> bool:
+        """Whether tasks of an epoch that is over go on."""
+        with self._lock:
+            return any(key[0] < self._epoch for key in self._voices)
+
     def turn_to(self, epoch: int, tasks: int) -> None:
         """The next epoch, of so many tasks, is about to begin."""
         with self._lock:

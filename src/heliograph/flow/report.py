@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from heliograph.flow.health import Health, Summary, summary
+from heliograph.flow.incidents import Counts
 from heliograph.flow.observer import Observer
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import SOUND, FlowReport, FlowStatus, ParkedPartition
+from heliograph.flow.status import SOUND, FlowReport, FlowStatus, ParkedPartition, PartitionStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Survey
-from heliograph.types import Flow
+from heliograph.types import Flow, TopicPartition
+
+FRESH_S = 3600.0  # an incident of the last hour is news
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class Look:
     tally: Tally
     observer: Observer
     specialists: Specialists
+    incidents: Counts = field(default_factory=Counts)
 
     @property
     def because(self) -> str:
@@ -78,14 +82,22 @@ def report(look: Look, observer: Observer) -> FlowReport:
         target=look.flow.target.alias,
         status=status,
         because=_because(look, found, status),
-        partitions=observer.partitions(look.because),
+        partitions=tuple(_counted(one, look.incidents) for one in observer.partitions(look.because)),
         latency=observer.latency(),
         checkpoint_latency=checkpoints.histogram() if checkpoints else None,
         checkpoint_latencies=checkpoints.spreads() if checkpoints else {},
         heartbeat_age_s=look.specialists.heartbeat_age_s,
         epochs=look.course.epochs,
         restarts=look.course.restarts,
+        incidents=look.incidents.recent,
     )
+
+
+def _counted(one: PartitionStatus, counts: Counts) -> PartitionStatus:
+    """What was lost and held back is counted by the incidents, where a crash counts nothing twice."""
+    tp = TopicPartition(one.topic, one.partition)
+    told = {"lost": counts.lost.get(tp, 0), "held": counts.held.get(tp, 0)}
+    return replace(one, counters={**one.counters, **told})
 
 
 def _status(look: Look, found: Summary) -> FlowStatus:
@@ -113,7 +125,16 @@ def _status(look: Look, found: Summary) -> FlowStatus:
         parked=parked,
         lag_seconds=None if None in seconds else round(max((s for s in seconds if s is not None), default=0.0), 3),
         stalled=found.counts[Health.STALLED],
+        incidents=dict(look.incidents.kinds),
+        gap_offsets=sum(look.incidents.lost.values()),
+        refused_records=sum(look.incidents.held.values()),
+        last_incident=_last(look.incidents),
     )
+
+
+def _last(counts: Counts) -> str:
+    last = counts.recent[-1] if counts.recent else None
+    return last.words if last is not None and time.time() - last.at_ms / 1000 < FRESH_S else ""
 
 
 def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...], *, seen: bool) -> tuple[str, str]:

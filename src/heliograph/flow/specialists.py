@@ -99,6 +99,10 @@ class Specialists:
         self._add("source ends", ends.look, LOOK_EVERY_S)
         self._add("recovery", recover, LOOK_EVERY_S)
 
+    def also(self, what: str, action: Callable[[], object], interval_s: float) -> None:
+        """A chore of somebody else's."""
+        self._add(what, action, interval_s, delay_s=interval_s)
+
     def _client(self, cluster: Cluster) -> Client:
         client = Client(cluster, timeout_s=self.flow.admin_timeout_s)
         self._clients.append(client)

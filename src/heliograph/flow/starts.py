@@ -4,9 +4,10 @@ The one place that decides it: the coordinator asks before it claims (rule G: th
 `offsets` ask to say what would be. Reads the source, writes nothing.
 
 Invariants:
-  a. A start never moves a partition that has a position. Only a topic that was created again begins anew.
+  a. A start never moves a partition that has a position. Only a topic that was created again begins anew, at its first
+     record: all of it is new (`flow.amends`).
   b. An offset that the file gives is meant for the log that was there when it was written: one behind the log's end is
-     refused with the numbers, and a topic that was created again begins at its beginning.
+     refused with the numbers.
   c. A partition is never begun past records in silence: what retention took before the offset is said.
 """
 
@@ -59,7 +60,7 @@ def beginnings(
         tp: Start(known[tp].next_offset) for tp in tps if tp in known and tp not in anew
     }
     points = {tp: policy.start_of(flow, tp) for tp in tps if tp not in found}
-    points = {tp: EARLIEST if tp in anew and point.at == "offset" else point for tp, point in points.items()}
+    points = {tp: EARLIEST if tp in anew else point for tp, point in points.items()}
     return found | resolve(source, points)
 
 

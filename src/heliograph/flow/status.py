@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from heliograph.mirror.incidents import Incident
 from heliograph.mirror.timing import Histogram, Spread
 
 # `running` and `idle` are sound; `stalled` and `parked` say that some partition is; the others are of the whole flow.
@@ -47,6 +48,11 @@ class FlowStatus:
     parked: tuple[ParkedPartition, ...] = ()
     lag_seconds: float | None = None  # of the partition that is farthest behind
     stalled: int = 0  # partitions whose source moved while they did not
+    # Of all that the incidents topic holds, so that a restart forgets nothing:
+    incidents: Mapping[str, int] = field(default_factory=dict)  # by kind
+    gap_offsets: int = 0  # source offsets that were never copied and never will be
+    refused_records: int = 0  # passed over because the target refused them
+    last_incident: str = ""  # in words, if it is not old
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class FlowReport:
     heartbeat_age_s: float | None = None  # None: none was written yet, or none is to be
     epochs: int = 0
     restarts: int = 0
+    incidents: tuple[Incident, ...] = ()  # the last ones
 
     @property
     def healthy(self) -> bool:

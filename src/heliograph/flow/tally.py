@@ -83,6 +83,11 @@ class Tally:
         with self._lock:
             return dict(self._seen[tp].totals) if tp in self._seen else dict.fromkeys(COUNTERS, 0)
 
+    def reached(self, tp: TopicPartition) -> int:
+        """The next source offset, as last reported; -1: never."""
+        with self._lock:
+            return self._seen[tp].next_offset if tp in self._seen else -1
+
     def rates(self) -> dict[TopicPartition, float]:
         with self._lock:
             return {tp: seen.rate for tp, seen in self._seen.items()}

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from heliograph import __version__
+from heliograph.flow.incidents import Incident, span
 from heliograph.flow.status import FlowReport, PartitionStatus
 from heliograph.http.message import Request, Response
 from heliograph.http.routing import Route
@@ -67,8 +68,14 @@ def _flow(report: FlowReport) -> dict[str, Any]:
         "epochs": report.epochs,
         "query_restarts": report.restarts,
         "heartbeat_age_s": report.heartbeat_age_s,
+        "recent_incidents": [_incident(one) for one in report.incidents],
         "partition_status": [_partition(one) for one in report.partitions],
     }
+
+
+def _incident(one: Incident) -> dict[str, Any]:
+    plain = {"at_ms": one.at_ms, "kind": str(one.kind), "topic": one.tp.topic, "partition": one.tp.partition}
+    return {**plain, "offsets": span(one), "policy": one.policy, "why": one.why}
 
 
 def _partition(one: PartitionStatus) -> dict[str, Any]:

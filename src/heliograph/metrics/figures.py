@@ -10,6 +10,7 @@ from heliograph.flow.health import Health
 from heliograph.flow.status import STATES, FlowReport, PartitionStatus
 from heliograph.metrics.exposition import Buckets, Page, Values
 from heliograph.metrics.table import CHECKPOINT_CONNECTOR, SOURCE_CONNECTOR
+from heliograph.mirror.incidents import Kind
 from heliograph.mirror.timing import BOUNDS_MS, Histogram, Spread
 
 BOUNDS_S = tuple(bound / 1000 for bound in BOUNDS_MS)
@@ -21,6 +22,7 @@ COUNTERS = {
     "heliograph_batches_total": "batches",
     "heliograph_skipped_batches_total": "skipped",
     "heliograph_gap_offsets_total": "lost",
+    "heliograph_refused_records_total": "held",
     "heliograph_duplicates_refused_total": "repeated",
     "heliograph_retries_total": "retries",
     "heliograph_resyncs_total": "resyncs",
@@ -67,6 +69,8 @@ def _flow(found: Page, report: FlowReport) -> None:
     for health in Health:
         count = sum(one.state == health.value for one in report.partitions)
         found.add("heliograph_partitions", (*labels, health.value), count)
+    for kind in Kind:
+        found.add("heliograph_incidents_total", (*labels, str(kind)), status.incidents.get(str(kind), 0))
     found.add("heliograph_topics", labels, status.topics)
     found.add("heliograph_tasks", labels, status.tasks)
     found.add("heliograph_epoch", labels, status.epoch)
@@ -99,7 +103,7 @@ def _partition(found: Page, labels: Values, one: PartitionStatus) -> None:
     found.add("heliograph_lag_bytes", labels, one.lag_bytes)
     found.add("heliograph_lag_seconds", labels, _seconds(one.lag_seconds))
     for name, counter in COUNTERS.items():
-        found.add(name, labels, one.counters[counter])
+        found.add(name, labels, one.counters.get(counter, 0))
 
 
 def _as_mm2(found: Page, labels: Values, one: PartitionStatus) -> None:

@@ -76,6 +76,15 @@ OF_FLOWS = (
     ),
 )
 
+OF_INCIDENTS = (
+    Metric(
+        "heliograph_incidents_total",
+        _C,
+        (*FLOW, "kind"),
+        "What went wrong with records on their way, by kind. Counted from the incidents topic: goes on over restarts.",
+    ),
+)
+
 OF_TOPICS = (
     Metric(
         "heliograph_replication_latency_seconds",
@@ -133,7 +142,17 @@ OF_PARTITIONS = (
         "Source batches with nothing to copy: transaction markers, aborted or emptied ones.",
     ),
     Metric(
-        "heliograph_gap_offsets_total", _C, PARTITION, "Source offsets that retention took before they could be read."
+        "heliograph_gap_offsets_total",
+        _C,
+        PARTITION,
+        "Source offsets that retention took before they could be read, as the incidents topic says.",
+    ),
+    Metric(
+        "heliograph_refused_records_total",
+        _C,
+        PARTITION,
+        "Records passed over because the target refuses them, as the incidents topic says; in quarantine unless "
+        "`on.refused = skip`.",
     ),
     Metric(
         "heliograph_duplicates_refused_total",
@@ -177,6 +196,7 @@ OF_MM2 = (
 SECTIONS = {
     "Of the process": PROCESS,
     "Of flows": OF_FLOWS,
+    "Of incidents": OF_INCIDENTS,
     "Of topics": OF_TOPICS,
     "Of partitions": OF_PARTITIONS,
     "MirrorMaker 2's own": OF_MM2,

@@ -19,13 +19,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk
-from heliograph.errors import BatchError, HeliographError, WireError
+from heliograph.errors import BatchError, HeliographError, RecordTooLarge, WireError
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, Sent, Verdict
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.timing import Tellings
+from heliograph.mirror.warden import RECORD_CODES, Warden
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Connection, Produced, broker_error, is_retriable, produce_request, produced
+from heliograph.wire.codes import KAFKA_STORAGE_ERROR
 
 # Requests on their way per broker. Rule F allows five batches a lane; with all lanes in every request that is five.
 REQUESTS_IN_FLIGHT = 5
@@ -75,10 +77,12 @@ class Target:
         *,
         drained: Callable[[Lane], None],
         lost_track: Callable[[Lane], None],
-        too_large: Callable[[Lane], None],
+        too_large: Callable[[Lane, Sent, Produced], None],
+        warden: Warden,
     ) -> None:
         self._lanes = {lane.spec.remote: lane for lane in lanes}
         self._drained, self._lost_track, self._too_large = drained, lost_track, too_large
+        self._warden = warden
         self._pushers: dict[int, Pusher] = {}
         self._active: dict[Lane, None] = {}  # lanes with something to send, in turn
         self._notes: list[Note] = []
@@ -171,6 +175,9 @@ class Target:
     def _next(self, lane: Lane) -> Sent | None:
         try:
             return lane.next_batch(self._merge)
+        except RecordTooLarge as error:
+            self._warden.too_large(lane, error)
+            return None
         except BatchError as error:
             offset = error.context.get("offset", lane.acked.next_offset)
             lane.park(f"the record at offset {offset} cannot be appended: {error.message}", error.fix)
@@ -233,16 +240,22 @@ class Target:
             case Verdict.AGAIN:
                 self.brokers.refresh()
                 lane.write_trouble = self._words(lane, result)
+                if result.error == KAFKA_STORAGE_ERROR:
+                    self._warden.storage(lane)
                 self._pause(lane, failed_before)
             case Verdict.LOST_TRACK:
                 self._lost_track(lane)
             case Verdict.TOO_LARGE:
-                self._too_large(lane)
+                self._too_large(lane, sent, result)
+            case Verdict.REFUSED if result.error in RECORD_CODES:
+                self._warden.refused(lane, sent.piece, result)
             case Verdict.REFUSED:
                 remote = lane.spec.remote
                 error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
-                lane.park(f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}", error.fix)
+                why = f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}"
+                lane.park(why, error.fix)
                 self._lost_track(lane)
+                self._warden.denied(lane, error.code, why)
 
     def _time(self, lane: Lane, sent: Sent, now_ms: int) -> None:
         piece = sent.piece

@@ -24,16 +24,18 @@ from heliograph import batch
 from heliograph.batch import Record, encode
 from heliograph.errors import BrokerError, HeliographError, WireError
 from heliograph.mirror import hindrance, offsetmap, positions
+from heliograph.mirror.annals import IncidentLog
 from heliograph.mirror.append import Note, Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.fetch import Source
-from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.lane import Lane, Sent, State
 from heliograph.mirror.ledger import already_there
 from heliograph.mirror.link import Link
 from heliograph.mirror.positions import Position
 from heliograph.mirror.tail import last_sequence_in_log, places
+from heliograph.mirror.warden import Hands, Warden
 from heliograph.types import TopicPartition
-from heliograph.wire import Client, ProducerState, versions
+from heliograph.wire import Client, Produced, ProducerState, versions
 
 log = structlog.get_logger()
 
@@ -57,11 +59,13 @@ LEFT_OVER: deque[Row] = deque()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Rule D's answer: how many records from the position on the target holds, and at which offsets if it can be
-    said."""
+    """Rule D's answer: how many records from the position on the target holds, at which offsets if it can be said, and
+    which source offsets are not among them."""
 
     there: int
     placed: tuple[tuple[int, int], ...] = ()
+    end: int = -1  # of the target's log
+    held: frozenset[int] = frozenset()  # source offsets that are passed over (rule H)
 
 
 def warm() -> None:
@@ -81,6 +85,7 @@ class Task:
         self._seconds, self._deadline = assignment.seconds, 0.0
         self._link = Link(assignment.coordinator, self._hello())
         self._lanes = [Lane.of(spec) for spec in self._specs()]
+        self._warden = Warden(assignment, self._selector, lambda: Hands(self._source.leave, self._ask, self._park))
         self._target = Target(
             assignment.target,
             self._lanes,
@@ -89,6 +94,7 @@ class Task:
             drained=lambda lane: self._source.drained(lane),
             lost_track=self._lost_track,
             too_large=self._ask_limit,
+            warden=self._warden,
         )
         self._source = Source(
             assignment.source,
@@ -98,6 +104,13 @@ class Task:
             arrived=self._target.wake,
             pass_on=lambda: self._target.push(time.monotonic()),
             limits=self._target.pace.limits,
+            warden=self._warden,
+        )
+        self._incidents = IncidentLog(
+            self._target.brokers.client,
+            assignment.source.alias,
+            assignment.incidents_topic,
+            assignment.storage_replication_factor,
         )
         self._parked_until: dict[Lane, float] = {}
         self._reported: dict[Lane, tuple[Any, ...]] = {}
@@ -230,6 +243,7 @@ class Task:
 
     def _close(self) -> None:
         self._link.close()  # first: somebody may wait for it to take over
+        self._warden.close()
         self._source.close()
         self._target.close()
         self._selector.close()
@@ -268,7 +282,15 @@ class Task:
 
         def ask() -> dict[TopicPartition, Held | HeliographError]:
             states = client.describe_producers(list(asked))
-            return {remote: _held(client, remote, acked, states[remote]) for remote, (_, acked) in asked.items()}
+            ends = client.list_offsets(
+                [remote for remote in asked if not isinstance(states[remote], WireError)], at="latest"
+            )
+            if self.assignment.incidents_topic:
+                self._incidents.catch_up()  # after the sequences (rule H)
+            return {
+                remote: self._held(lane, acked, states[remote], ends.get(remote, -1))
+                for remote, (lane, acked) in asked.items()
+            }
 
         def answered(held: dict[TopicPartition, Any] | None, error: HeliographError | None) -> None:
             for remote, (lane, _) in asked.items():
@@ -277,6 +299,20 @@ class Task:
                 self._answered(lane, answer)
 
         self._target.brokers.errands.submit(ask, answered)
+
+    def _held(
+        self, lane: Lane, acked: Position, state: dict[int, ProducerState] | BrokerError, end: int | BrokerError
+    ) -> Held | HeliographError:
+        """In the errand's thread."""
+        if isinstance(end, WireError):
+            return end
+        found = _held(self._target.brokers.client, lane.spec.remote, acked, state)
+        if isinstance(found, HeliographError):
+            return found
+        subject = offsetmap.Subject(lane.spec.tp, lane.spec.topic_id)
+        return replace(
+            found, end=end, held=frozenset(self._incidents.book.held(subject, acked.next_offset, acked.producer_id))
+        )
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:
@@ -289,22 +325,23 @@ class Task:
             else:
                 fix = answer.fix
                 if isinstance(answer, BrokerError) and answer.name == "TOPIC_AUTHORIZATION_FAILED":
-                    fix = f"allow this principal READ on {lane.spec.remote.topic} too: DescribeProducers needs it"
-                lane.park(f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
+                    topic = answer.context.get("topic", lane.spec.remote.topic)
+                    fix = f"allow this principal READ on {topic} too: DescribeProducers needs it"
+                lane.park(why := f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
                 self._park(lane)
+                self._warden.denied(lane, answer.code if isinstance(answer, BrokerError) else 0, why)
             return
-        if answer.there < 0:
-            lane.park(
-                f"{lane.spec.remote} holds {-answer.there} records fewer than it acknowledged: truncated or made anew",
-                "check the target; to copy the topic anew, delete its record in the positions topic",
-            )
-            self._park(lane)
+        if answer.there < 0 or 0 <= answer.end < lane.acked.target:
+            if self._warden.doubts(lane):
+                self._parked_until[lane] = time.monotonic() + 0.5
+            else:
+                self._warden.target_lost(lane, answer.end, -answer.there)
             return
-        lane.found(answer.there, answer.placed)
+        lane.found(answer.there, answer.placed, answer.held)
         self._source.reopen(lane)
 
-    def _ask_limit(self, lane: Lane) -> None:
-        """The target found a batch too large: its limit is smaller than it was."""
+    def _ask_limit(self, lane: Lane, sent: Sent, result: Produced) -> None:
+        """The target found a batch too large: its limit is smaller than it was, or it packs records otherwise."""
         self._source.leave(lane)
         client, topic = self._target.brokers.client, lane.spec.remote.topic
 
@@ -318,10 +355,8 @@ class Task:
             if limit is not None and limit < lane.max_batch_bytes:
                 lane.max_batch_bytes = limit
                 self._ask([lane])
-                return
-            fix = "raise max.message.bytes of the remote topic"
-            lane.park(f"a batch at source offset {lane.acked.next_offset} is too large for {lane.spec.remote}", fix)
-            self._park(lane)
+            else:
+                self._warden.refused(lane, sent.piece, result)
 
         self._target.brokers.errands.submit(ask, answered)
 
@@ -409,7 +444,7 @@ class Task:
             hindered, oldest = hindrance.of_lane(lane, self._source, self._target, now), lane.oldest_timestamp
             figures = (
                 *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
-                *(hindered, oldest),
+                *(hindered, oldest, wish := lane.wish if lane.acked == lane.written else ""),
             )
             if final or self._reported.get(lane) != figures:
                 self._reported[lane] = figures
@@ -424,6 +459,8 @@ class Task:
                         "state": lane.state.value,
                         "reason": lane.reason,
                         "fix": lane.fix,
+                        "wish": wish,
+                        "producer": lane.acked.producer_id,
                         "timestamp": lane.last_timestamp,
                         "target": lane.acked.target,
                         "run": lane.map.last,
