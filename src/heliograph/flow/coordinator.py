@@ -22,9 +22,11 @@ from typing import Any
 import structlog
 
 from heliograph import policy
-from heliograph.errors import HeliographError, WireError
+from heliograph.errors import HeliographError
 from heliograph.flow import report as reports
 from heliograph.flow.amends import Amends
+from heliograph.flow.claims import Claims
+from heliograph.flow.handover import Handover
 from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
@@ -35,13 +37,11 @@ from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.starts import NoStart, beginnings
-from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
+from heliograph.flow.status import FlowReport, FlowStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
-from heliograph.mirror.positions import Position, encode
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -49,7 +49,6 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
-LET_END_S = 5.0  # for tasks that were told to finish: longer than they take with a target that does not answer
 
 
 class Coordinator:
@@ -59,15 +58,17 @@ class Coordinator:
         self._epoch_seconds = epoch_seconds
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
-        self._tally = Tally()
+        self._tally, self._relay = Tally(), Relay()
         self._positions = PositionsLog(self._planner, flow)
         self._incidents = Incidents(flow)
         self._amends = Amends(
             *(flow, self._source, self._target, self._positions, self._incidents),
-            *(self._is_copied, self._let_all_end, self._tally.reached),
+            *(self._is_copied, self._relay.end_all, self._tally.reached),
         )
         self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
         self._offsets = OffsetMap(self._planner, flow)
+        self._handover = Handover(self._positions, self._offsets)
+        self._claims = Claims(flow, self._source, self._target, self._positions, self._offsets)
         self._specialists = Specialists(
             flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
         )
@@ -79,14 +80,9 @@ class Coordinator:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
-        self._relay = Relay()
         self._outdated = False  # the plan was made of a survey that is no longer the last
         self._plans: dict[int, list[Assignment]] = {}
         self._shares: list[list[TopicPartition]] = []
-        self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
-        self._before: set[tuple[int, int]] = set()  # those of the epoch before
-        self._last_runs: dict[TopicPartition, Any] = {}  # as their last reports had them, since the plan was made
-        self._unstarted: dict[TopicPartition, ParkedPartition] = {}  # partitions that may not begin where they are told
         self._epoch = 0
         self._trouble = ""
         self._course = Course()
@@ -108,7 +104,7 @@ class Coordinator:
         except HeliographError as error:  # whoever may not read them may still copy
             self._troubled("reading incidents", error)
         self._survey = self._amends.judge(self._topics.survey())
-        self._observer.copy({r.tp: r.remote for r in self._survey.routes})
+        self._observe(self._survey)
         self._watcher.start()
         self._specialists.start()
 
@@ -170,15 +166,13 @@ class Coordinator:
 
     def _assign(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
         with self._lock:
-            # Every task of the last epoch has told its positions: then there is nothing to read back.
-            self._before = {(a.epoch, a.task) for plan in self._plans.values() for a in plan}
-            all_told = self._all_told()
-            self._ended &= self._before
-            self._last_runs = {}
-        known = self._positions.known if all_told else self._positions.catch_up()
+            self._handover.expect({(a.epoch, a.task) for plan in self._plans.values() for a in plan})
+        if not self._handover.all_told:
+            self._positions.catch_up()
         self._amends.settle(routes)
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
-        self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed])
+        if self._claims.claim(routes):
+            self._observe(self._survey)
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
         by_tp = {r.tp: r for r in routes if (p := self._positions.known.get(r.tp)) is not None and p.claimed}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
@@ -207,69 +201,11 @@ class Coordinator:
             for task, share in enumerate(self._shares)
         ]
 
-    def _let_all_end(self) -> None:
-        deadline = time.monotonic() + LET_END_S
-        self._relay.say("finish")
-        while self._relay.busy and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-    def _all_told(self) -> bool:
-        return bool(self._before) and self._before <= self._ended
-
     def _lane(self, route: Route) -> LaneSpec:
         position = self._positions.known[route.tp]
         last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
         told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
         return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told)
-
-    def _claim(self, routes: list[Route]) -> None:
-        """Start where MM2 stopped, if it was here; otherwise where the file says, which the claim then fixes."""
-        if not routes:
-            self._park_unstarted({})
-            return
-        ends = self._target.list_offsets([r.remote for r in routes], at="latest")
-        self._doubt(routes, ends)
-        known = self._positions.known
-        unclaimed = [r for r in routes if (p := known.get(r.tp)) is None or not p.claimed]
-        begins = beginnings(self.flow, self._source, [r.tp for r in unclaimed], known)
-        wanted, unstarted = {}, {}
-        for route in unclaimed:
-            begin, end = begins[route.tp], ends[route.remote]
-            if isinstance(begin, NoStart) or isinstance(end, WireError):
-                no = begin if isinstance(begin, NoStart) else NoStart(str(end), "")
-                unstarted[route.tp] = ParkedPartition(*route.tp, no.reason, no.fix)
-                continue
-            if begin.note:
-                log.warning("start", flow=self.flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
-            self._offsets.begin_anew(Subject(route.tp, route.topic_id), begin.offset, end)
-            wanted[route.tp] = (begin.offset, route.topic_id, end)
-        self._positions.claim(wanted)
-        self._park_unstarted(unstarted)
-
-    def _park_unstarted(self, unstarted: dict[TopicPartition, ParkedPartition]) -> None:
-        """They have no start: the next epoch looks again. What is parked is not looked at for progress."""
-        if unstarted == self._unstarted:
-            return
-        for tp, parked in unstarted.items():
-            log.warning("no start yet", flow=self.flow.name, partition=str(tp), why=parked.reason, fix=parked.fix)
-        with self._lock:
-            self._unstarted = unstarted
-        self._observer.copy(self._started(self._survey))
-
-    def _started(self, survey: Survey) -> dict[TopicPartition, TopicPartition]:
-        return {r.tp: r.remote for r in survey.routes if r.tp not in self._unstarted}
-
-    def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
-        """Positions that others wrote, and that no mirror can have reached."""
-        known = {r: p for r in routes if (p := self._positions.known.get(r.tp)) is not None}
-        ends = self._source.list_offsets([r.tp for r in known], at="latest") if known else {}
-        beyond = {
-            r.tp: (end, remote_ends[r.remote] == 0)
-            for r, position in known.items()
-            if isinstance(end := ends[r.tp], int) and position.next_offset > end
-        }
-        if beyond:
-            self._positions.doubt(beyond)
 
     # ---------------------------------------------------------------- what tasks say
 
@@ -287,18 +223,11 @@ class Coordinator:
         """To a repeated attempt, or one that takes over: where its partitions stand now."""
         with self._lock:
             assigned = [lane.tp for a in self._plans.get(task[0], ()) if a.task == task[1] for lane in a.lanes]
-            handed_over = task[2] == 0 and self._all_told()
-            runs = dict(self._last_runs)
-        known: Mapping[TopicPartition, Position] = self._positions.known
-        if not handed_over:
-            try:
-                known = self._positions.catch_up()
-                self._offsets.catch_up()
-            except HeliographError as error:
-                self._troubled("reading positions for a task", error)
-                known = {}
-            runs = {tp: self._offsets.last_run(tp, known[tp]) for tp in assigned if tp in known}
-        lanes = [(*tp, encode(known[tp]).decode(), runs[tp]) for tp in assigned if tp in runs and tp in known]
+        try:
+            lanes = self._handover.standing(assigned, attempt=task[2])
+        except HeliographError as error:
+            self._troubled("reading positions for a task", error)
+            lanes = []
         voice.say(word, lanes=lanes)
 
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
@@ -311,13 +240,7 @@ class Coordinator:
         if any(news):
             self._replan()
         if report["final"]:
-            for lane in report["lanes"]:
-                self._positions.learn(
-                    _tp_of(lane), lane["next"], lane["sequence"], lane["target"], producer_id=lane["producer"]
-                )
-            with self._lock:
-                self._ended.add(task[:2])
-                self._last_runs.update((_tp_of(lane), lane["run"]) for lane in report["lanes"])
+            self._handover.heard(task[:2], report["lanes"])
 
     def ready(self, task: TaskKey) -> None:
         self._let_go(self._relay.ready(task))
@@ -385,10 +308,13 @@ class Coordinator:
             self._outdated = self._outdated or changed
             self._changed.notify_all()
         self._tally.forget(gone)
-        self._observer.copy(self._started(survey))
+        self._observe(survey)
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
-            self._relay.say("turn")
+            self._relay.say("turn" if survey.routes else "finish")  # there may be nobody to hand over to
+
+    def _observe(self, survey: Survey) -> None:
+        self._observer.copy({r.tp: r.remote for r in self._claims.started(survey).routes})
 
     def _wait_stopping(self, seconds: float) -> bool:
         with self._changed:
@@ -415,10 +341,7 @@ class Coordinator:
 
     def _look(self) -> Look:
         with self._lock:
-            unstarted = tuple(parked for _, parked in sorted(self._unstarted.items()))
-            routes = tuple(r for r in self._survey.routes if r.tp not in self._unstarted)
-            survey = replace(self._survey, routes=routes, parked=self._survey.parked + unstarted)
-            tasks = self._relay.tasks
+            survey, tasks = self._claims.started(self._survey), self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
         counts = self._incidents.counts
         return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists, counts)

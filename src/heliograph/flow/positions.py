@@ -67,14 +67,16 @@ class PositionsLog:
             self._strangers.tell()
             return self.known
 
-    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int, *, producer_id: int) -> None:
+    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int, *, producer_id: int) -> bool:
         """A task's own last word, which it has also written: saves reading it back. One of an era that is over (the
-        partition began anew meanwhile) says nothing about this one."""
+        partition began anew meanwhile) says nothing about this one; whether it is not."""
         with self._lock:
             known = self.known.get(tp)
-            mine = known is not None and known.claimed and known.producer_id == producer_id
-            if known is not None and mine and next_offset >= known.next_offset:
+            if known is None or not known.claimed or known.producer_id != producer_id:
+                return False
+            if next_offset >= known.next_offset:
                 self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence, target=target)
+            return True
 
     def claim(self, wanted: Mapping[TopicPartition, tuple[int, UUID | None, int]]) -> None:
         """Rule G, for partitions without a claimed position: `wanted` says where each would start, and where its remote

@@ -15,9 +15,11 @@ Invariants:
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, Protocol
 
 TaskKey = tuple[int, int, int]  # epoch, task, attempt
+LET_END_S = 5.0  # for tasks that were told to finish: longer than they take with a target that does not answer
 
 
 class Voice(Protocol):
@@ -89,6 +91,13 @@ class Relay:
             voices = list(self._voices.values())
         for voice in voices:
             voice.say(word)
+
+    def end_all(self) -> None:
+        """Nobody copies any more when this returns, unless somebody does not hear."""
+        deadline = time.monotonic() + LET_END_S
+        self.say("finish")
+        while self.busy and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _free(self) -> list[tuple[TaskKey, Voice]]:
         with self._lock:
