@@ -14,28 +14,27 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from heliograph import batch
-from heliograph.batch import Record, encode
-from heliograph.errors import BrokerError, HeliographError, WireError
-from heliograph.mirror import hindrance, offsetmap, positions
-from heliograph.mirror.annals import IncidentLog
-from heliograph.mirror.append import Note, Target
+from heliograph.errors import BrokerError, HeliographError
+from heliograph.mirror import offsetmap, positions
+from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.fetch import Source
+from heliograph.mirror.inquiry import Held, Inquiry
+from heliograph.mirror.journal import Journal
 from heliograph.mirror.lane import Lane, Sent, State
-from heliograph.mirror.ledger import already_there
 from heliograph.mirror.link import Link
 from heliograph.mirror.positions import Position
-from heliograph.mirror.tail import last_sequence_in_log, places
+from heliograph.mirror.telling import Telling
 from heliograph.mirror.warden import Hands, Warden
 from heliograph.types import TopicPartition
-from heliograph.wire import Client, Produced, ProducerState, versions
+from heliograph.wire import Produced, versions
 
 log = structlog.get_logger()
 
@@ -55,17 +54,6 @@ TAKE_OVER_EVERY_S = 0.005  # how often the word is looked for: this is a pause, 
 
 # What tasks copied behind their epoch, for the ledger of the next task that runs in this process.
 LEFT_OVER: deque[Row] = deque()
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Rule D's answer: how many records from the position on the target holds, at which offsets if it can be said, and
-    which source offsets are not among them."""
-
-    there: int
-    placed: tuple[tuple[int, int], ...] = ()
-    end: int = -1  # of the target's log
-    held: frozenset[int] = frozenset()  # source offsets that are passed over (rule H)
 
 
 def warm() -> None:
@@ -106,15 +94,10 @@ class Task:
             limits=self._target.pace.limits,
             warden=self._warden,
         )
-        self._incidents = IncidentLog(
-            self._target.brokers.client,
-            assignment.source.alias,
-            assignment.incidents_topic,
-            assignment.storage_replication_factor,
-        )
+        self._inquiry = Inquiry(assignment, self._target.brokers.client)
+        self._journal = Journal(assignment, self._lanes, self._target)
+        self._telling = Telling(self._link, self._lanes, self._source, self._target)
         self._parked_until: dict[Lane, float] = {}
-        self._reported: dict[Lane, tuple[Any, ...]] = {}
-        self._notes_out = 0
         self._listen_at = 0.0
 
     def _specs(self) -> list[LaneSpec]:
@@ -157,7 +140,7 @@ class Task:
                 self._write_positions()
                 positions_at = now + POSITIONS_EVERY_S
             if now >= report_at:
-                self._report()
+                self._telling.tell()
                 self._retry_parked(now)
                 report_at = now + REPORT_EVERY_S
             if now >= ledger_at:
@@ -237,9 +220,12 @@ class Task:
             self._turn(now, until=deadline)
         for _ in range(2):  # twice: a lane may have waited for the map's word on what it acknowledged before
             self._write_positions()
-            while (self._target.notes_waiting or self._notes_out) and (now := time.monotonic()) < deadline + 1.0:
+            while self._journal.unanswered and (now := time.monotonic()) < deadline + 1.0:
                 self._turn(now, until=deadline + 1.0)
-        self._report(final=True)
+        self._telling.tell(last=True)
+
+    def _write_positions(self) -> None:
+        self._journal.write()
 
     def _close(self) -> None:
         self._link.close()  # first: somebody may wait for it to take over
@@ -275,44 +261,17 @@ class Task:
 
     def _ask(self, lanes: list[Lane]) -> None:
         """What does the target hold of these lanes' producer ids? Asked for all at once."""
-        asked = {lane.spec.remote: (lane, lane.acked) for lane in lanes if not lane.asking}
-        for lane, _ in asked.values():
+        asked = {lane.spec.remote: lane for lane in lanes if not lane.asking}
+        where = {remote: (lane.spec, lane.acked) for remote, lane in asked.items()}
+        for lane in asked.values():
             lane.asking = True
-        client = self._target.brokers.client
 
-        def ask() -> dict[TopicPartition, Held | HeliographError]:
-            states = client.describe_producers(list(asked))
-            ends = client.list_offsets(
-                [remote for remote in asked if not isinstance(states[remote], WireError)], at="latest"
-            )
-            if self.assignment.incidents_topic:
-                self._incidents.catch_up()  # after the sequences (rule H)
-            return {
-                remote: self._held(lane, acked, states[remote], ends.get(remote, -1))
-                for remote, (lane, acked) in asked.items()
-            }
-
-        def answered(held: dict[TopicPartition, Any] | None, error: HeliographError | None) -> None:
-            for remote, (lane, _) in asked.items():
+        def answered(held: dict[TopicPartition, Held | HeliographError] | None, error: HeliographError | None) -> None:
+            for remote, lane in asked.items():
                 lane.asking = False
-                answer = error if held is None else held[remote]
-                self._answered(lane, answer)
+                self._answered(lane, error if held is None else held[remote])
 
-        self._target.brokers.errands.submit(ask, answered)
-
-    def _held(
-        self, lane: Lane, acked: Position, state: dict[int, ProducerState] | BrokerError, end: int | BrokerError
-    ) -> Held | HeliographError:
-        """In the errand's thread."""
-        if isinstance(end, WireError):
-            return end
-        found = _held(self._target.brokers.client, lane.spec.remote, acked, state)
-        if isinstance(found, HeliographError):
-            return found
-        subject = offsetmap.Subject(lane.spec.tp, lane.spec.topic_id)
-        return replace(
-            found, end=end, held=frozenset(self._incidents.book.held(subject, acked.next_offset, acked.producer_id))
-        )
+        self._target.brokers.errands.submit(lambda: self._inquiry.ask(where), answered)
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:
@@ -360,130 +319,11 @@ class Task:
 
         self._target.brokers.errands.submit(ask, answered)
 
-    # ---------------------------------------------------------------- positions
-
-    def _write_positions(self) -> None:
-        """Rule C: only what is acknowledged, of lanes that moved. Invariant a of the offset map: where a new run began,
-        the map's record goes first, and the position when that is acknowledged."""
-        mapped: list[Moved] = []
-        plain: list[Moved] = []
-        for lane in self._lanes:
-            if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
-                segments = lane.map.take()
-                if not self.assignment.map_topic:
-                    lane.map.written(True, segments)
-                    segments = []
-                (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
-        self._note_positions(plain)
-        self._note_map(mapped)
-
-    def _note_map(self, moved: list[Moved]) -> None:
-        a = self.assignment
-        by_partition: dict[int, list[Moved]] = {}
-        for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
-            by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
-        for partition, group in by_partition.items():
-            pairs = [
-                (offsetmap.key_of(a.source.alias, one.subject, segment[0].source), offsetmap.encode(segment))
-                for one in group
-                for segment in one.segments
-            ]
-            self._note(
-                TopicPartition(a.map_topic, partition),
-                pairs,
-                lambda ok, group=group: self._map_written(ok, group),  # type: ignore[misc]
-            )
-
-    def _map_written(self, ok: bool, group: list[Moved]) -> None:
-        for one in group:
-            one.lane.map.written(ok, one.segments)
-        if ok:
-            self._note_positions(group)
-        else:
-            log.warning("offset map not written: positions wait for it", flow=self.assignment.flow)
-
-    def _note_positions(self, moved: list[Moved]) -> None:
-        """One batch per partition of the positions topic."""
-        a = self.assignment
-        by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
-        for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
-            partition = positions.partition_for(key, a.positions_partitions)
-            by_partition.setdefault(partition, []).append((one, key))
-        for partition, group in by_partition.items():
-            pairs = [(key, positions.encode(one.position)) for one, key in group]
-            self._note(
-                TopicPartition(a.positions_topic, partition),
-                pairs,
-                lambda ok, group=group: _positions_written(ok, group),  # type: ignore[misc]
-            )
-
-    def _note(self, tp: TopicPartition, pairs: list[tuple[bytes, bytes]], done: Callable[[bool], None]) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        batch = encode([Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(pairs)])
-        self._notes_out += 1
-
-        def answered(ok: bool) -> None:
-            self._notes_out -= 1
-            done(ok)
-
-        self._target.note(Note(tp, batch, answered))
-
     # ---------------------------------------------------------------- telling
 
     def _hello(self) -> dict[str, Any]:
         a = self.assignment
         return {"say": "task", "flow": a.flow, "epoch": a.epoch, "task": a.task, "attempt": self._attempt}
-
-    def _report(self, final: bool = False) -> None:
-        lanes, told = [], []
-        now = time.monotonic()
-        for lane in self._lanes:
-            c = lane.counts
-            hindered, oldest = hindrance.of_lane(lane, self._source, self._target, now), lane.oldest_timestamp
-            figures = (
-                *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
-                *(hindered, oldest, wish := lane.wish if lane.acked == lane.written else ""),
-            )
-            if final or self._reported.get(lane) != figures:
-                self._reported[lane] = figures
-                told.append(lane)
-                lanes.append(
-                    {
-                        "topic": lane.spec.tp.topic,
-                        "partition": lane.spec.tp.partition,
-                        "next": lane.acked.next_offset,
-                        "sequence": lane.acked.sequence,
-                        "end": lane.high_watermark,
-                        "state": lane.state.value,
-                        "reason": lane.reason,
-                        "fix": lane.fix,
-                        "wish": wish,
-                        "producer": lane.acked.producer_id,
-                        "timestamp": lane.last_timestamp,
-                        "target": lane.acked.target,
-                        "run": lane.map.last,
-                        "why": hindered.why,
-                        "blind": hindered.blind,
-                        "vague": hindered.vague,
-                        "oldest": oldest,
-                        "latency": lane.latency.told(),
-                        "age": lane.age.told(),
-                        **asdict(c),
-                    }
-                )
-        trouble = [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble]
-        # The coordinator goes on from a last word without reading it back, so it must be in the log, the map before it.
-        durable = final and all(lane.acked == lane.written for lane in self._lanes)
-        report = {"say": "report", "lanes": lanes, "trouble": trouble, "final": durable}
-        if not self._link.tell({**report, "latency": self._target.latencies.told()}):
-            self._reported.clear()  # nobody heard it: say everything again
-            return
-        self._target.latencies.heard()
-        for lane in told:
-            lane.latency.clear()
-            lane.age.clear()
 
     def _ledger(self) -> Iterator[Row]:
         """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
@@ -507,19 +347,6 @@ class Task:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A lane's position at one moment, and what the offset map must hold before it may be written."""
-
-    lane: Lane
-    position: Position
-    segments: list[list[offsetmap.Span]]
-
-    @property
-    def subject(self) -> offsetmap.Subject:
-        return offsetmap.Subject(self.lane.spec.tp, self.lane.spec.topic_id)
-
-
 def _told(lanes: Iterable[Any]) -> dict[TopicPartition, Standing]:
     """What the coordinator says of lanes, with "positions" and with "go"."""
     return {
@@ -527,25 +354,3 @@ def _told(lanes: Iterable[Any]) -> dict[TopicPartition, Standing]:
         for topic, partition, value, run in lanes
         if (position := positions.decode(value.encode())) is not None
     }
-
-
-def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
-    if ok:
-        for one, _ in group:
-            one.lane.written = one.position
-
-
-def _held(
-    client: Client, remote: TopicPartition, acked: Position, state: dict[int, ProducerState] | BrokerError
-) -> Held | HeliographError:
-    if isinstance(state, WireError):
-        return state
-    if acked.producer_id in state:
-        last: int | None = state[acked.producer_id].last_sequence
-    elif acked.sequence == 0:
-        last = None  # a claim nobody has used yet
-    else:
-        last = last_sequence_in_log(client, remote, acked.producer_id)
-    there = already_there(acked, last)
-    placed = places(client, remote, acked, there) if there > 0 and acked.target >= 0 else []
-    return Held(there, tuple(placed))
