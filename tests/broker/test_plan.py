@@ -24,7 +24,7 @@ from heliograph.config.load import load
 from heliograph.embedded import Kafka, mm2_properties, running
 from tests.broker.engine import Engine, topics_of
 from tests.broker.processes import Run, write_file
-from tests.kit import Record, create_topic, produce
+from tests.kit import Record, create_topic, produce, wait_until
 
 Plan = Callable[..., tuple[int, dict[str, Any]]]
 FLOW = "west->east"
@@ -116,6 +116,22 @@ def test_it_predicts_exactly_what_run_makes(pair: tuple[Kafka, Kafka], plan: Pla
     assert (code, second["changes"]) == (0, False)
     assert [flow["deeds"] + flow["begins"] for flow in second["flows"].values()] == [[], []]
     assert second["missing"] == []
+
+    # A copy that somebody deleted stands still, unless the file says otherwise.
+    admin = AdminClient(east.confluent())
+    admin.delete_topics(["west.orders"])["west.orders"].result(30)
+    wait_until(lambda: "west.orders" not in shapes(east), what="its end")
+    code, third = plan(str(file))
+    (parked,) = third["flows"][FLOW]["parked"]
+    assert (code, deeds(third, "create topic")) == (2, [])
+    assert "west.orders was deleted from east" in parked["reason"]
+    code, fourth = plan(str(write_file(file, properties | {"on.target.lost": "restart"})))
+    (made_anew,) = deeds(fourth, "create topic")
+    assert (code, made_anew["topic"]) == (3, "west.orders")
+    begins = {(one["topic"], one["partition"], one["offset"]) for one in fourth["flows"][FLOW]["begins"]}
+    assert begins == {("orders", partition, 0) for partition in range(3)}
+    assert {copy["topic"]: copy["records"] for copy in fourth["flows"][FLOW]["copies"]}["orders"] == 3000
+    assert "west.orders" not in shapes(east)
 
 
 def test_topics_that_vanish_between_plan_and_run(pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_what_could_not_be_copied_is_code_1_with_the_reason(
     told = process.lines()[-1]["until_current"]["us->eu"]
     (problem,) = told["problems"]
     assert problem.startswith(f"{topic_name}-large-0: ")
+    assert "the target refused 1 records" in problem
     assert "the target takes 1,000" in problem
     assert f"us->eu: {problem}" in process.said()
     assert [r.value for r in read_all(backup.confluent(), f"us.{topic_name}")[0]] == [b"v"] * 100

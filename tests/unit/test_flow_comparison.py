@@ -46,6 +46,14 @@ def test_a_true_copy_over_holes_and_batches() -> None:
     assert (found.same, found.problem) == (18, "")
 
 
+def test_what_the_target_refused_is_not_missing() -> None:
+    source = Log(records(*range(10)))
+    target = Log(records(*range(4)), records(*range(5, 10), shift=-1))
+    spans = [Span(0, 0, 4), Span(5, 4, 5)]
+    assert check(source, target, spans).problem == "1 records missing, first at source offset 4"
+    assert check(source, target, spans, passed_over={4}) == Compared(same=9)
+
+
 def test_only_what_lies_before_the_end_is_compared() -> None:
     source, target = Log(records(*range(10))), Log(records(*range(5)))
     assert check(source, target, [Span(0, 0, 5)], end=5).problem == ""

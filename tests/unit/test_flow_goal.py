@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from heliograph.cli.current import summary
-from heliograph.flow.goal import PATIENCE_S, Checked, Goal, Left, verdict
+from heliograph.flow.audit import Checked, Refusals, verdict
+from heliograph.flow.goal import PATIENCE_S, Goal, Left
+from heliograph.flow.starts import Bounds
 from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
+from heliograph.mirror.incidents import Incident, Kind
 from heliograph.mirror.positions import SEQUENCES, Position
 from heliograph.types import TopicPartition
 from heliograph.wire.codes import broker_error
@@ -90,6 +93,25 @@ def test_topics_that_vanish_and_topics_that_never_began_are_told() -> None:
 def test_the_audit(position: Position, last_sequence: int | None, log_end: Any, words: str) -> None:
     found = verdict(position, 10, last_sequence, log_end)
     assert found == words if not words else words in found
+
+
+def test_what_was_refused_and_not_sent_again_is_not_in_the_copy() -> None:
+    tp = TopicPartition("orders", 0)
+
+    def refused(first: int, length: int, policy: str) -> Incident:
+        runs = ((first, length),)
+        return Incident(Kind.REFUSED, tp, None, first, first + length, policy, f"no key at {first}", tp, 0, runs)
+
+    refusals = Refusals()
+    refusals.add(refused(3, 2, "quarantine"), kept={4})  # 3 was sent again
+    assert refusals.problem(Bounds(5, 20), 20) == ""  # retention took it since
+    assert "1 records, which are not in the copy, the first at source offset 4: no key at 3" in refusals.problem(
+        Bounds(0, 20), 20
+    )
+    refusals.add(refused(9, 1, "skip"), kept={4})
+    refusals.add(refused(15, 1, "skip"), kept={4})
+    assert "2 records" in refusals.problem(Bounds(0, 20), 10)  # what came later was not asked for
+    assert set(refusals.why) == {3, 4, 9, 15}
 
 
 def test_a_summary_tells_each_partition_once() -> None:

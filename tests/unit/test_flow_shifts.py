@@ -144,11 +144,11 @@ def test_a_start_never_moves_what_has_a_position() -> None:
     flow = Flow(Cluster("us"), Cluster("eu"), start=(StartRule(StartPoint("offset", 30)),))
     new, again = TopicPartition("orders", 1), TopicPartition("orders", 2)
     source: Any = Source(dict.fromkeys((TP, new, again), (20, 150)))
-    found = beginnings(flow, source, [TP, new, again], {TP: CLAIMED, again: Position(0)}, anew={again})
+    found = beginnings(flow, source, [TP, new, again], {TP: CLAIMED, again: Position(20)})
     assert found == {
         TP: Start(100),
         new: Start(30, StartPoint("offset", 30)),
-        again: Start(20, StartPoint("earliest")),  # an offset was meant for the log that is gone
+        again: Start(20),  # where a topic that was made anew begins: the offset was meant for the log that is gone
     }
 
 

@@ -1,4 +1,5 @@
-"""`run --until-current`: how far it is, when it is over, and what it came to. What is looked at: `flow.goal`."""
+"""`run --until-current`: how far it is, when it is over, and what it came to. What is looked at: `flow.goal`,
+`flow.audit`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ import click
 from heliograph.cli.chosen import columns
 from heliograph.cli.main import say
 from heliograph.errors import HeliographError
-from heliograph.flow.goal import Checked, Goal, Left, audit, compared
+from heliograph.flow.audit import Checked, audit, compared
+from heliograph.flow.goal import Goal, Left
 from heliograph.flow.status import Runner
 from heliograph.types import Flow
 

@@ -20,23 +20,32 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Protocol
 from uuid import UUID
 
 import structlog
 
 from heliograph.errors import HeliographError
-from heliograph.flow.incidents import Incidents
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.starts import created_again
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import Route, Survey, Trouble
 from heliograph.mirror.incidents import Incident, Kind
+from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
 from heliograph.wire.codes import TOPIC_ALREADY_EXISTS
 
 log = structlog.get_logger()
+
+
+class Written(Protocol):
+    """What is needed of `Incidents`."""
+
+    def told(self, subject: Subject, at: int) -> frozenset[tuple[str, int, str]]: ...
+
+    def write(self, incident: Incident) -> None: ...
 
 
 class Amends:
@@ -46,7 +55,7 @@ class Amends:
         source: Client,
         target: Client,
         positions: PositionsLog,
-        incidents: Incidents,
+        incidents: Written,
         copied: Callable[[TopicPartition], bool],
         let_end: Callable[[], None],
         reached: Callable[[TopicPartition], int],

@@ -1,6 +1,6 @@
 """What a start would make, alter and copy: the flows of a file, rehearsed. Writes nothing.
 
-Runs the code that really does it (`flow.topics`, `configs`, `acls`, `compacted` and its users, `starts`) on clients
+Runs the code that really does it (`flow.topics`, `amends`, `configs`, `acls`, `compacted`, `starts`) on clients
 that only keep what they were asked to do (`flow.rehearsal`). What one flow makes another may copy, heartbeats among it,
 so all are gone through again until nothing new comes of it.
 
@@ -9,13 +9,14 @@ What would *change* is what is made, altered or begun. Records behind a position
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from heliograph.errors import HeliographError
 from heliograph.flow.acls import AclSync
+from heliograph.flow.amends import Amends
 from heliograph.flow.checkpoints import Checkpoints
 from heliograph.flow.configs import ConfigSync
 from heliograph.flow.heartbeats import Heartbeats
@@ -23,11 +24,14 @@ from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.rehearsal import Deed, Rehearsal, World
-from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds, created_again
+from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.syncs import OffsetSyncs
 from heliograph.flow.topics import Survey, Topics
 from heliograph.flow.volume import Copy, copies
+from heliograph.mirror.incidents import Incident
+from heliograph.mirror.offsetmap import Subject
+from heliograph.mirror.positions import Position
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -117,18 +121,24 @@ class _Rehearsed:
         self.found = FlowForecast(flow.name)
         deeds = self.found.deeds
         self._source, self._target = worlds.client(flow.source, deeds), worlds.client(flow.target, deeds)
-        self._positions = PositionsLog(self._target, flow)
+        self._positions = _Positions(self._target, flow)
         self._offsets = OffsetMap(self._target, flow)
-        self._topics = Topics(flow, self._source, self._target)
+        self._amends = Amends(
+            *(flow, self._source, self._target, self._positions, _Unwritten()),
+            *(lambda tp: False, lambda: None, lambda tp: -1),  # nobody copies
+        )
+        self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
         self._configs = ConfigSync(flow, self._source, self._target, altered=self._topics.forget_limits)
         self._acls = AclSync(flow, self._source, self._target)
         self._survey = Survey()
 
     def round(self) -> None:
-        self.found.errors = _tried(self._positions.ensure, self._offsets.ensure, self._look, *self._specialists())
+        first = (self._positions.ensure, self._offsets.ensure, self._positions.catch_up, self._look)
+        self.found.errors = _tried(*first, *self._specialists())
 
     def _look(self) -> None:
-        self._survey = self._topics.survey()
+        self._survey = self._amends.judge(self._topics.survey())
+        self._amends.settle(self._survey.routes)
         self.found.parked = list(self._survey.parked)
 
     def _specialists(self) -> list[Callable[[], object]]:
@@ -157,9 +167,8 @@ class _Rehearsed:
 
     def _measure(self) -> None:
         tps = [route.tp for route in self._survey.routes]
-        known = dict(self._positions.catch_up()) if self._positions.find() else {}
-        recreated = {route.tp for route in self._survey.routes if created_again(known.get(route.tp), route.topic_id)}
-        places = beginnings(self.flow, self._source, tps, known, recreated)
+        known = self._positions.known
+        places = beginnings(self.flow, self._source, tps, known)
         logs = bounds(self._source, tps)
         left: dict[TopicPartition, int] = {}
         for tp in tps:
@@ -167,9 +176,8 @@ class _Rehearsed:
             if isinstance(place, NoStart):
                 self.found.parked.append(ParkedPartition(*tp, place.reason, place.fix))
                 continue
-            position = known.get(tp)
-            if position is None or not position.claimed or tp in recreated:
-                self.found.begins.append(Begin(tp, place.offset, _why(place, tp in recreated)))
+            if tp not in known or not known[tp].claimed:
+                self.found.begins.append(Begin(tp, place.offset, _why(place, tp in self._positions.anew)))
             if isinstance(log, Bounds):
                 left[tp] = max(log.end - max(place.offset, log.start), 0)
         self.found.copies = copies(self.flow, self._source, left, logs)
@@ -179,9 +187,34 @@ class _Rehearsed:
         self._target.close()
 
 
-def _why(place: Start, recreated: bool) -> str:
-    if recreated:
-        return "its topic was created again"
+class _Positions(PositionsLog):
+    """New eras are kept, not written."""
+
+    def __init__(self, client: Client, flow: Flow) -> None:
+        super().__init__(client, flow)
+        self.anew: set[TopicPartition] = set()
+
+    def catch_up(self) -> Mapping[TopicPartition, Position]:
+        return super().catch_up() if self.find() else self.known
+
+    def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
+        self.anew |= entries.keys()
+        self.known |= {tp: position for tp, position in entries.items() if position is not None}
+
+
+class _Unwritten:
+    """Incidents that would be."""
+
+    def told(self, subject: Subject, at: int) -> frozenset[tuple[str, int, str]]:
+        return frozenset()
+
+    def write(self, incident: Incident) -> None:
+        """Not by a rehearsal."""
+
+
+def _why(place: Start, anew: bool) -> str:
+    if anew:
+        return "begun anew: its topic, or its copy, is not the one that was there"
     if place.point is None:
         return "where MM2, or an operator, left it"
     return f"{place.point}" + (f" ({place.note})" if place.note else "")

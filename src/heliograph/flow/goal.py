@@ -1,31 +1,16 @@
-"""What is there now, copied and checked: the end of `run --until-current`.
+"""What is there now is to be copied, and no more: the ends that `run --until-current` has to reach.
 
-`Goal` holds the ends that the sources had when the flows were ready, and says what is left of the way there. `audit`
-looks at the target afterwards, at what is durable only.
-
-What an audit holds against each other, for every partition:
-  a. its position with the end it had to reach;
-  b. how many records the position counts with the last sequence that the target's leader holds of its producer id,
-     which is the broker's own count of what it stored (rule B);
-  c. the offset behind the last record, as the position has it, with where the target's log really ends;
-  d. if asked to, every record with its copy (`flow.comparison`).
+`Goal` holds the ends that the sources had when the flows were ready, and says what is left of the way there. Whether
+the copy is good is looked at afterwards (`flow.audit`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from heliograph import policy
-from heliograph.errors import BrokerError, VersionUnsupported
-from heliograph.flow.comparison import compare, stretch
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
-from heliograph.flow.starts import NoStart, bounds
+from heliograph.errors import BrokerError
 from heliograph.flow.status import FlowReport, ParkedPartition
-from heliograph.mirror.ledger import advance
-from heliograph.mirror.positions import Position
-from heliograph.mirror.tail import last_sequence_in_log
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -104,108 +89,3 @@ def _ends(flow: Flow, report: FlowReport) -> dict[TopicPartition, int]:
 
 def _words(one: ParkedPartition) -> str:
     return one.reason + (f". {one.fix}" if one.fix else "")
-
-
-# ---------------------------------------------------------------- afterwards
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """One partition after the copying. `records`: appended since its position was claimed."""
-
-    tp: TopicPartition
-    end: int
-    records: int
-    problem: str = ""
-    compared: int | None = None  # records that were read on both sides and are alike
-
-
-def audit(flow: Flow, ends: Mapping[TopicPartition, int]) -> list[Checked]:
-    if not ends:
-        return []
-    with Client(flow.target) as target:
-        positions = PositionsLog(target, flow)
-        known = positions.catch_up() if positions.find() else {}
-        remotes = {tp: TopicPartition(policy.remote_topic(flow, tp.topic), tp.partition) for tp in ends if tp in known}
-        log_ends = target.list_offsets(list(remotes.values()), at="latest") if remotes else {}
-        sequences = _sequences(target, {remotes[tp]: known[tp] for tp in remotes})
-        found = []
-        for tp, end in sorted(ends.items()):
-            position = known.get(tp)
-            if position is None:
-                found.append(Checked(tp, end, 0, "it has no position"))
-                continue
-            remote = remotes[tp]
-            problem = verdict(position, end, sequences.get(remote), log_ends[remote])
-            found.append(Checked(tp, end, position.sequence, problem))
-        return found
-
-
-def compared(flow: Flow, checks: Sequence[Checked]) -> list[Checked]:
-    """The same with every record that the offset map knows of compared with its copy, one partition after the other.
-    What is wrong already stays as it is."""
-    with Client(flow.source) as source, Client(flow.target) as target:
-        positions, offsets = PositionsLog(target, flow), OffsetMap(target, flow)
-        if not positions.find() or not offsets.find():
-            return [replace(one, problem=one.problem or "there is no offset map to compare by") for one in checks]
-        known = positions.catch_up()
-        offsets.catch_up()  # after the positions: the map is never behind them
-        return [one if one.problem else _compared(flow, one, known[one.tp], offsets, source, target) for one in checks]
-
-
-def _compared(
-    flow: Flow, one: Checked, position: Position, offsets: OffsetMap, source: Client, target: Client
-) -> Checked:
-    spans = offsets.spans(one.tp, position)
-    remote = TopicPartition(policy.remote_topic(flow, one.tp.topic), one.tp.partition)
-    limits = bounds(source, [one.tp])[one.tp], bounds(target, [remote])[remote]
-    theirs, ours = limits
-    if isinstance(theirs, NoStart) or isinstance(ours, NoStart):
-        return replace(one, problem=next(limit.reason for limit in limits if isinstance(limit, NoStart)))
-    if not spans:
-        return replace(one, compared=0)
-    settings = target.describe_topic_configs([remote.topic])[remote.topic]
-    cleanup = settings.get("cleanup.policy") if isinstance(settings, dict) else None
-    first = max(spans[0].source, theirs.start)
-    found = compare(
-        stretch(source, one.tp, first, one.end),
-        stretch(target, remote, max(spans[0].target, ours.start), ours.end),
-        spans,
-        target_start=ours.start,
-        compacted="compact" in ((cleanup.value if cleanup else "") or ""),
-    )
-    return replace(one, compared=found.same, problem=found.problem)
-
-
-def verdict(position: Position, end: int, last_sequence: int | None, log_end: int | BrokerError) -> str:
-    """What is wrong with a copy; "" if nothing is."""
-    if position.next_offset < end:
-        return f"its position is {position.next_offset}, not {end}"
-    if last_sequence is not None and advance(last_sequence, 1) != position.sequence:
-        return f"the target counts {advance(last_sequence, 1):,} records, the position {position.sequence:,}"
-    if last_sequence is None and position.sequence:
-        return f"the target knows nothing of the {position.sequence:,} records that the position counts"
-    if isinstance(log_end, BrokerError):
-        return f"its copy cannot be asked: {log_end}"
-    if position.target > log_end:
-        return f"its copy ends at {log_end}, although records up to {position.target} were acknowledged"
-    return ""
-
-
-def _sequences(target: Client, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
-    """Remote partition -> the last sequence of its producer id, by its leader; where that has forgotten it, by the
-    log."""
-    try:
-        states = target.describe_producers(list(positions)) if positions else {}
-    except VersionUnsupported:
-        states = {}
-    found = {}
-    for remote, position in positions.items():
-        state = states.get(remote)
-        known = state.get(position.producer_id) if state is not None and not isinstance(state, BrokerError) else None
-        last = known.last_sequence if known is not None else None
-        if last is None and position.sequence:
-            last = last_sequence_in_log(target, remote, position.producer_id)
-        if last is not None and last >= 0:
-            found[remote] = last
-    return found

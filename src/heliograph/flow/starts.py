@@ -4,8 +4,8 @@ The one place that decides it: the coordinator asks before it claims (rule G: th
 `offsets` ask to say what would be. Reads the source, writes nothing.
 
 Invariants:
-  a. A start never moves a partition that has a position. Only a topic that was created again begins anew, at its first
-     record: all of it is new (`flow.amends`).
+  a. A start never moves a partition that has a position. What begins anew has one too, which `flow.amends`
+     gave it.
   b. An offset that the file gives is meant for the log that was there when it was written: one behind the log's end is
      refused with the numbers.
   c. A partition is never begun past records in silence: what retention took before the offset is said.
@@ -23,8 +23,6 @@ from heliograph.errors import BrokerError, WireError
 from heliograph.mirror.positions import Position
 from heliograph.types import Flow, StartPoint, TopicPartition
 from heliograph.wire import Client
-
-EARLIEST = StartPoint("earliest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +47,11 @@ class Bounds:
 
 
 def beginnings(
-    flow: Flow,
-    source: Client,
-    tps: Collection[TopicPartition],
-    known: Mapping[TopicPartition, Position],
-    anew: Collection[TopicPartition] = (),
+    flow: Flow, source: Client, tps: Collection[TopicPartition], known: Mapping[TopicPartition, Position]
 ) -> dict[TopicPartition, Start | NoStart]:
-    """Where each of these would go on, or begin. `anew`: their topics were created again."""
-    found: dict[TopicPartition, Start | NoStart] = {
-        tp: Start(known[tp].next_offset) for tp in tps if tp in known and tp not in anew
-    }
-    points = {tp: policy.start_of(flow, tp) for tp in tps if tp not in found}
-    points = {tp: EARLIEST if tp in anew else point for tp, point in points.items()}
-    return found | resolve(source, points)
+    """Where each of these would go on, or begin."""
+    found: dict[TopicPartition, Start | NoStart] = {tp: Start(known[tp].next_offset) for tp in tps if tp in known}
+    return found | resolve(source, {tp: policy.start_of(flow, tp) for tp in tps if tp not in found})
 
 
 def created_again(position: Position | None, topic_id: UUID | None) -> bool:

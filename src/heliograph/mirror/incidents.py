@@ -25,10 +25,10 @@ from uuid import UUID
 import msgspec
 
 from heliograph.mirror.offsetmap import Subject
+from heliograph.mirror.positions import OFFSETS
 from heliograph.types import TopicPartition
 
 NAME = "HeliographIncident"
-OFFSETS = 1 << 63  # Kafka's are smaller
 
 
 class Kind(StrEnum):
