@@ -2,7 +2,7 @@
 is named to the offset in the incidents topic, the policy of the flow is followed, nothing else stops, and counters are
 the truth.
 
-Each test has a second topic that must be copied in full, whatever happens to the first.
+Where several policies make sense, each has a topic and a flow, and they run side by side.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Partition
@@ -33,7 +32,7 @@ from confluent_kafka.admin import (
 from heliograph.cli.main import run as command
 from heliograph.embedded import Kafka, running
 from heliograph.flow.incidents import Incident, Incidents
-from heliograph.flow.quarantine import Quarantine
+from heliograph.flow.quarantine import Kept, Quarantine
 from heliograph.mirror import task as task_module
 from heliograph.types import Flow, Policies
 from heliograph.wire import Client
@@ -51,25 +50,74 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_module, "LINGER_S", 2.0)
 
 
-@pytest.fixture
-def other(primary: Kafka, topic_name: str) -> str:
-    """A topic to which nothing happens."""
-    return create_topic(primary.confluent(), f"{topic_name}-other", 2)
-
-
 def records(first: int, count: int) -> list[Record]:
     now_ms = int(time.time() * 1000)
     return [Record(b"k%d" % n, b"v%d" % n, (("n", b"%d" % n),), now_ms) for n in range(first, first + count)]
 
 
-def remote(topic: str) -> str:
-    return f"{topic.removesuffix('-other')}.{topic}"
+class Scene:
+    """Topics of one test, and flows of them under an alias of its own, so that its incidents are nobody else's. Each
+    policy has a topic and a flow; they run side by side. To the topic `other` nothing happens: whatever becomes of the
+    rest, it must be copied in full."""
 
+    def __init__(self, source: Kafka, target: Kafka, name: str, *topics: str, config: Mapping[str, str] = {}) -> None:
+        self.source, self.target, self.name = source, target, name
+        for topic in topics:
+            create_topic(source.confluent(), self.topic(topic), config=config)
 
-def flow_of(source: Kafka, target: Kafka, topic: str, **policies: str) -> Flow:
-    """Under an alias of its own, so that its incidents are nobody else's."""
-    on = Policies(**policies)  # type: ignore[arg-type]
-    return one_flow(source.cluster(topic), target.cluster(), f"{topic}.*", on=on)
+    def topic(self, topic: str) -> str:
+        return f"{self.name}-{topic}"
+
+    def remote(self, topic: str) -> str:
+        return f"{self.name}.{self.topic(topic)}"
+
+    def flow(self, *topics: str, **policies: str) -> Flow:
+        on = Policies(**policies)  # type: ignore[arg-type]
+        return one_flow(
+            self.source.cluster(self.name), self.target.cluster(), *(self.topic(one) for one in topics), on=on
+        )
+
+    def feed(self, first: int, count: int, *topics: str, **config: object) -> None:
+        for topic in topics:
+            produce(self.source.confluent(), self.topic(topic), records(first, count), config=config)
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in read_all(self.target.confluent(), self.remote(topic))[0]]
+
+    def wait_values(self, topic: str, *spans: range) -> None:
+        def there() -> bool:
+            topics = AdminClient(self.target.confluent()).list_topics(timeout=10).topics
+            return self.remote(topic) in topics and self.values(topic) == numbered(*spans)
+
+        wait_until(there, what=f"{spans} in the copy of {topic}", timeout_seconds=60)
+
+    def incidents(self, topic: str) -> list[Incident]:
+        return incidents(self.flow(topic), self.topic(topic))
+
+    def wait_incident(self, topic: str, kind: str) -> Incident:
+        found: list[Incident] = []
+
+        def there() -> bool:
+            found[:] = [one for one in self.incidents(topic) if one.kind == kind]
+            return bool(found)
+
+        wait_until(there, what=f"an incident {kind} of {topic}", timeout_seconds=60)
+        return found[-1]
+
+    def wait_parked(self, engine: Engine, topic: str, words: str) -> None:
+        def parked() -> str:
+            found = [one for one in engine.status().parked if one.topic == self.topic(topic)]
+            return f"{found[0].reason}. {found[0].fix}" if found else ""
+
+        engine.wait(lambda: words in parked(), what=f"{topic} parked: {words}")
+
+    def quarantined(self, topic: str) -> dict[int, Kept]:
+        with Client(self.target.cluster()) as client:
+            kept = Quarantine(client, self.flow(topic)).read()
+        return {one.place.offset: one for one in kept if one.place.tp.topic == self.topic(topic)}
+
+    def assert_same(self, topic: str) -> None:
+        assert_same(self.source, self.target, self.topic(topic), self.remote(topic))
 
 
 def incidents(flow: Flow, topic: str) -> list[Incident]:
@@ -79,17 +127,6 @@ def incidents(flow: Flow, topic: str) -> list[Incident]:
         return [one for one in found.all if one.tp.topic == topic]
     finally:
         found.close()
-
-
-def wait_incident(flow: Flow, topic: str, kind: str, seconds: float = 60) -> Incident:
-    found: list[Incident] = []
-
-    def there() -> bool:
-        found[:] = [one for one in incidents(flow, topic) if one.kind == kind]
-        return bool(found)
-
-    wait_until(there, what=f"an incident {kind} of {topic}", timeout_seconds=seconds)
-    return found[-1]
 
 
 def delete_before(kafka: Kafka, topic: str, offset: int) -> None:
@@ -111,125 +148,79 @@ def set_config(kafka: Kafka, topic: str, name: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def values(kafka: Kafka, topic: str) -> list[bytes | None]:
-    return [record.value for record in read_all(kafka.confluent(), topic)[0]]
-
-
 def numbered(*spans: range) -> list[bytes]:
     return [b"v%d" % n for span in spans for n in span]
-
-
-def parked(engine: Engine, topic: str) -> str:
-    return next((f"{one.reason}. {one.fix}" for one in engine.status().parked if one.topic == topic), "")
 
 
 # -------------------- retention overtook us
 
 
-def test_a_gap_is_named_and_counted_and_the_copy_goes_on(
-    primary: Kafka, backup: Kafka, topic_name: str, other: str
-) -> None:
-    create_topic(primary.confluent(), topic_name)
-    flow = flow_of(primary, backup, topic_name)
-    produce(primary.confluent(), topic_name, records(0, 100))
-    mirror(flow, topic_name)
-    produce(primary.confluent(), topic_name, records(100, 60))
-    delete_before(primary, topic_name, 137)
-    produce(primary.confluent(), other, records(0, 50))
-    with Engine(flow) as engine:
-        engine.wait_copied(topic_name, other)
-        engine.wait(lambda: engine.status().gap_offsets == 37, what="37 counted")
+def test_gaps(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    scene = Scene(primary, backup, topic_name, "skip", "stop", "other")
+    scene.feed(0, 100, "skip", "stop")
+    mirror(scene.flow("skip", "stop"), scene.topic("skip"), scene.topic("stop"))
+    scene.feed(100, 60, "skip", "stop")
+    for topic in ("skip", "stop"):
+        delete_before(primary, scene.topic(topic), 137)
+    with Engine(scene.flow("skip", "other")) as engine, Engine(scene.flow("stop", gap="stop")) as stopping:
+        scene.feed(0, 50, "other")
+        engine.wait_copied(scene.topic("skip"), scene.topic("other"))
+        scene.wait_parked(stopping, "stop", "the source begins at 137, we were at 100")
+        scene.wait_parked(stopping, "stop", "on.gap = skip")
+        engine.wait(lambda: engine.status().incidents == {"gap": 2}, what="both told")
         report = engine.coordinator.report()
-    (incident,) = incidents(flow, topic_name)
+    assert scene.values("skip") == numbered(range(100), range(137, 160))
+    (incident,) = scene.incidents("skip")
     assert (incident.kind, incident.first, incident.next, incident.policy) == ("gap", 100, 137, "skip")
-    assert values(backup, remote(topic_name)) == numbered(range(100), range(137, 160))
-    (one,) = [one for one in report.partitions if one.topic == topic_name]
+    (one,) = [one for one in report.partitions if one.topic == scene.topic("skip")]
     assert one.counters["lost"] == 37
-    assert report.status.incidents == {"gap": 1}
-    assert_same(primary, backup, other, remote(other))
-    assert mirror(flow, topic_name).status().gap_offsets == 37, "a restart forgets nothing and counts nothing twice"
+    assert report.status.gap_offsets == 37
+    scene.assert_same("other")
 
-
-def test_a_gap_stops_the_partition_if_told_to(primary: Kafka, backup: Kafka, topic_name: str, other: str) -> None:
-    create_topic(primary.confluent(), topic_name)
-    flow = flow_of(primary, backup, topic_name, gap="stop")
-    produce(primary.confluent(), topic_name, records(0, 10))
-    mirror(flow, topic_name)
-    produce(primary.confluent(), topic_name, records(10, 10))
-    delete_before(primary, topic_name, 15)
-    with Engine(flow) as engine:
-        engine.wait(lambda: "15" in parked(engine, topic_name), what="parked")
-        assert "on.gap = skip" in parked(engine, topic_name)
-        produce(primary.confluent(), other, records(0, 50))
-        engine.wait_copied(other)
-    assert values(backup, remote(topic_name)) == numbered(range(10))
-    (incident,) = incidents(flow, topic_name)
-    assert (incident.first, incident.next, incident.policy, incident.lost) == (10, 15, "stop", 0)
-    mirror(flow_of(primary, backup, topic_name), topic_name)
-    assert values(backup, remote(topic_name)) == numbered(range(10), range(15, 20))
-    (incident,) = incidents(flow, topic_name)
-    assert (incident.policy, incident.lost) == ("skip", 5), "one incident, as it ended"
+    assert scene.values("stop") == numbered(range(100))
+    (incident,) = scene.incidents("stop")
+    assert (incident.first, incident.next, incident.policy, incident.lost) == (100, 137, "stop", 0)
+    with Engine(scene.flow("skip", "stop")) as engine:
+        engine.wait_copied(scene.topic("skip"), scene.topic("stop"))
+        engine.wait(lambda: engine.status().gap_offsets == 37 + 37, what="nothing forgotten, nothing counted twice")
+    assert scene.values("stop") == numbered(range(100), range(137, 160))
+    (incident,) = scene.incidents("stop")
+    assert (incident.policy, incident.lost) == ("skip", 37), "one incident, as it ended"
 
 
 # -------------------- the source topic was made anew
 
 
-def test_a_topic_made_anew_is_copied_from_its_start(primary: Kafka, backup: Kafka, topic_name: str, other: str) -> None:
-    create_topic(primary.confluent(), topic_name)
-    flow = flow_of(primary, backup, topic_name)
-    produce(primary.confluent(), topic_name, records(0, 30))
-    with Engine(flow) as engine:
-        engine.wait_copied(topic_name)
-        delete_topic(primary, topic_name)
-        create_topic(primary.confluent(), topic_name)
-        produce(primary.confluent(), topic_name, records(500, 7))
-        produce(primary.confluent(), other, records(0, 50))
-        wait_until(
-            lambda: values(backup, remote(topic_name)) == numbered(range(30), range(500, 507)),
-            what="the new topic behind the old",
-            timeout_seconds=60,
-        )
-        engine.wait_copied(other)
-    (incident,) = incidents(flow, topic_name)
-    assert (incident.kind, incident.first, incident.policy) == ("recreated", 30, "restart")
-    assert_same(primary, backup, other, remote(other))
-
-
-def test_a_topic_made_anew_stands_still_if_told_to(primary: Kafka, backup: Kafka, topic_name: str, other: str) -> None:
-    create_topic(primary.confluent(), topic_name)
-    flow = flow_of(primary, backup, topic_name, recreated="stop")
-    produce(primary.confluent(), topic_name, records(0, 30))
-    with Engine(flow) as engine:
-        engine.wait_copied(topic_name)
-        delete_topic(primary, topic_name)
-        create_topic(primary.confluent(), topic_name)
-        produce(primary.confluent(), topic_name, records(500, 7))
-        engine.wait(lambda: "made anew" in parked(engine, topic_name), what="parked")
-        assert "on.source.recreated = restart" in parked(engine, topic_name)
-        produce(primary.confluent(), other, records(0, 50))
-        engine.wait_copied(other)
-    assert values(backup, remote(topic_name)) == numbered(range(30))
-    (incident,) = incidents(flow, topic_name)
-    assert (incident.kind, incident.first, incident.policy) == ("recreated", 30, "stop")
+def test_topics_made_anew(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    scene = Scene(primary, backup, topic_name, "restart", "stop", "other")
+    scene.feed(0, 30, "restart", "stop")
+    with (
+        Engine(scene.flow("restart", "other")) as engine,
+        Engine(scene.flow("stop", recreated="stop")) as stopping,
+    ):
+        engine.wait_copied(scene.topic("restart"))
+        stopping.wait_copied(scene.topic("stop"))
+        for topic in ("restart", "stop"):
+            delete_topic(primary, scene.topic(topic))
+            create_topic(primary.confluent(), scene.topic(topic))
+        scene.feed(500, 7, "restart", "stop")
+        scene.feed(0, 50, "other")
+        scene.wait_values("restart", range(30), range(500, 507))
+        engine.wait_copied(scene.topic("other"))
+        scene.wait_parked(stopping, "stop", "made anew")
+        scene.wait_parked(stopping, "stop", "on.source.recreated = restart")
+    assert scene.values("stop") == numbered(range(30))
+    for policy in ("restart", "stop"):
+        (incident,) = scene.incidents(policy)
+        assert (incident.kind, incident.first, incident.policy) == ("recreated", 30, policy)
+    scene.assert_same("other")
 
 
 # -------------------- logs that were cut
 
 
-@pytest.fixture(scope="module")
-def fragile() -> Iterator[tuple[Kafka, Kafka]]:
-    """Two clusters whose brokers may be stopped."""
-    config = {"auto.create.topics.enable": "false"}
-    first, second = Kafka("primary", config=config), Kafka("backup", config=config)
-    with running(first, second):
-        yield first, second
-
-
-def cut(kafka: Kafka, topic: str, at: int) -> None:
-    """Stop the broker, take away all batches of the topic's only segment from this offset on, start it again."""
-    (broker,) = kafka.brokers
-    assert broker.stop()
-    folder = broker.folder / "data" / f"{topic}-0"
+def cut(folder: Path, at: int) -> None:
+    """Of a broker that is stopped: all batches of a partition's only segment from this offset on taken away."""
     (segment,) = folder.glob("*.log")
     log, position = segment.read_bytes(), 0
     while position < len(log):
@@ -241,91 +232,82 @@ def cut(kafka: Kafka, topic: str, at: int) -> None:
         if file.name not in ("partition.metadata", segment.name):
             file.unlink()
     segment.write_bytes(log[:position])
-    broker.start()
 
 
-def copy_by_tens(flow: Flow, source: Kafka, topic: str) -> None:
-    """Forty records, in batches on either side that end after each ten."""
-    with Engine(flow) as engine:
-        for n in range(0, 40, 10):
-            produce(source.confluent(), topic, records(n, 10))
-            engine.wait_copied(topic)
+def test_logs_that_were_cut() -> None:
+    """The source's and the target's, each by every policy."""
+    config = {"auto.create.topics.enable": "false"}
+    with running(Kafka("primary", config=config), Kafka("backup", config=config)) as (source, target):
+        sources, targets = ("source-stop", "source-restart"), ("target-stop", "target-restart", "target-skip")
+        topics = (*sources, *targets)
+        scene = Scene(source, target, "cuts", *topics)
+        with Engine(scene.flow(*topics)) as engine:
+            for n in range(0, 40, 10):  # batches on either side that end after each ten
+                scene.feed(n, 10, *topics)
+                engine.wait_copied(*map(scene.topic, topics))
+        (there,), (here,) = source.brokers, target.brokers
+        assert there.stop()
+        assert here.stop()
+        for topic in sources:
+            cut(there.folder / "data" / f"{scene.topic(topic)}-0", 30)
+        for topic in targets:
+            cut(here.folder / "data" / f"{scene.remote(topic)}-0", 20)
+        for broker in (there, here):
+            broker.launch()
+        for broker in (there, here):
+            broker.wait_ready()
+        scene.feed(40, 5, *targets)
+        kept = {topic: scene.values(topic) for topic in targets}
+        assert all(some == numbered(range(len(some))) for some in kept.values())
+        with ExitStack() as stack:
+            policies = [{"truncated": p} for p in ("stop", "restart")] + [
+                {"target_lost": p} for p in ("stop", "restart", "skip")
+            ]
+            flows = [scene.flow(topic, **policy) for topic, policy in zip(topics, policies, strict=True)]
+            engines = dict(zip(topics, [stack.enter_context(Engine(flow)) for flow in flows], strict=True))
+            for topic in sources:
+                incident = scene.wait_incident(topic, "truncated")
+                assert (incident.first, incident.next, f"source-{incident.policy}") == (30, 40, topic)
+            for topic in targets:
+                incident = scene.wait_incident(topic, "target-lost")
+                assert (incident.first, f"target-{incident.policy}") == (40, topic)
+                assert incident.target == (len(kept[topic]), 40)
+            scene.wait_parked(engines["source-stop"], "source-stop", "ends at offset 30")
+            scene.wait_parked(engines["target-stop"], "target-stop", "on.target.lost = restart")
+            scene.feed(100, 5, "source-restart")
+            scene.wait_values("source-restart", range(40), range(30), range(100, 105))
+            scene.wait_values("target-restart", range(len(kept["target-restart"])), range(45))
+            scene.wait_values("target-skip", range(len(kept["target-skip"])), range(40, 45))
+        assert scene.values("source-stop") == numbered(range(40))
+        assert scene.values("target-stop") == kept["target-stop"]
 
 
-@pytest.mark.parametrize("policy", ["stop", "restart"])
-def test_a_source_that_was_cut(fragile: tuple[Kafka, Kafka], topic_name: str, policy: str) -> None:
-    source, target = fragile
-    create_topic(source.confluent(), topic_name)
-    flow = flow_of(source, target, topic_name, truncated=policy)
-    copy_by_tens(flow, source, topic_name)
-    cut(source, topic_name, 30)
-    with Engine(flow) as engine:
-        incident = wait_incident(flow, topic_name, "truncated")
-        assert (incident.first, incident.next, incident.policy) == (30, 40, policy)
-        if policy == "stop":
-            engine.wait(lambda: "ends at offset 30" in parked(engine, topic_name), what="parked")
-            assert values(target, remote(topic_name)) == numbered(range(40))
-        else:
-            produce(source.confluent(), topic_name, records(100, 5))
-            wait_until(
-                lambda: values(target, remote(topic_name)) == numbered(range(40), range(30), range(100, 105)),
-                what="the copy made anew behind what was there",
-                timeout_seconds=60,
-            )
-
-
-@pytest.mark.parametrize("policy", ["stop", "restart", "skip"])
-def test_a_target_that_was_cut(fragile: tuple[Kafka, Kafka], topic_name: str, policy: str) -> None:
-    source, target = fragile
-    create_topic(source.confluent(), topic_name)
-    flow = flow_of(source, target, topic_name, target_lost=policy)
-    copy_by_tens(flow, source, topic_name)
-    cut(target, remote(topic_name), 20)
-    kept = values(target, remote(topic_name))
-    assert kept == numbered(range(len(kept)))
-    produce(source.confluent(), topic_name, records(40, 5))
-    with Engine(flow) as engine:
-        incident = wait_incident(flow, topic_name, "target-lost")
-        assert (incident.first, incident.policy, incident.target) == (40, policy, (len(kept), 40))
-        expected = {
-            "stop": numbered(range(len(kept))),
-            "restart": numbered(range(len(kept)), range(45)),
-            "skip": numbered(range(len(kept)), range(40, 45)),
-        }[policy]
-        if policy == "stop":
-            engine.wait(lambda: "on.target.lost = restart" in parked(engine, topic_name), what="parked")
-        wait_until(lambda: values(target, remote(topic_name)) == expected, what=policy, timeout_seconds=60)
-
-
-@pytest.mark.parametrize("policy", ["stop", "restart", "skip"])
-def test_a_remote_topic_that_was_deleted(
-    primary: Kafka, backup: Kafka, topic_name: str, other: str, policy: str
-) -> None:
-    create_topic(primary.confluent(), topic_name)
-    flow = flow_of(primary, backup, topic_name, target_lost=policy)
-    produce(primary.confluent(), topic_name, records(0, 40))
-    mirror(flow, topic_name)
-    with Engine(flow) as engine:
-        engine.wait_copied(topic_name)
-        delete_topic(backup, remote(topic_name))
-        produce(primary.confluent(), topic_name, records(40, 5))
-        produce(primary.confluent(), other, records(0, 50))
-        incident = wait_incident(flow, topic_name, "target-lost")
-        assert (incident.first, incident.policy, incident.target[1]) == (40, policy, 40)
-        engine.wait_copied(other)
-        if policy == "stop":
-            engine.wait(lambda: "on.target.lost = restart" in parked(engine, topic_name), what="parked")
-            assert remote(topic_name) not in AdminClient(backup.confluent()).list_topics(timeout=10).topics
-        else:
-            expected = numbered(range(45)) if policy == "restart" else numbered(range(40, 45))
-
-            def there() -> bool:
-                topics = AdminClient(backup.confluent()).list_topics(timeout=10).topics
-                return remote(topic_name) in topics and values(backup, remote(topic_name)) == expected
-
-            wait_until(there, what=f"{policy} of {topic_name}", timeout_seconds=90)
-    assert len(incidents(flow, topic_name)) == 1
-    assert_same(primary, backup, other, remote(other))
+def test_remote_topics_that_were_deleted(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    policies = ("stop", "restart", "skip")
+    scene = Scene(primary, backup, topic_name, *policies, "other")
+    scene.feed(0, 40, *policies)
+    mirror(scene.flow(*policies), *map(scene.topic, policies))
+    with ExitStack() as stack:
+        engines = {
+            policy: stack.enter_context(Engine(scene.flow(policy, *more, target_lost=policy)))
+            for policy, more in zip(policies, (("other",), (), ()), strict=True)
+        }
+        for policy, engine in engines.items():
+            engine.wait_copied(scene.topic(policy))
+        for policy in policies:
+            delete_topic(backup, scene.remote(policy))
+        scene.feed(40, 5, *policies)
+        scene.feed(0, 50, "other")
+        for policy in policies:
+            incident = scene.wait_incident(policy, "target-lost")
+            assert (incident.first, incident.policy, incident.target[1]) == (40, policy, 40)
+        scene.wait_values("restart", range(45))
+        scene.wait_values("skip", range(40, 45))
+        scene.wait_parked(engines["stop"], "stop", "on.target.lost = restart")
+        engines["stop"].wait_copied(scene.topic("other"))
+    assert scene.remote("stop") not in AdminClient(backup.confluent()).list_topics(timeout=10).topics
+    assert [len(scene.incidents(policy)) for policy in policies] == [1, 1, 1]
+    scene.assert_same("other")
 
 
 # -------------------- records that the target refuses
@@ -336,135 +318,117 @@ def keyless(first: int, count: int, every: int) -> list[Record]:
     return [one._replace(key=None) if n % every == 0 else one for n, one in enumerate(records(first, count), first)]
 
 
-def quarantined(flow: Flow, topic: str) -> dict[int, Any]:
-    with Client(flow.target) as client:
-        return {kept.place.offset: kept for kept in Quarantine(client, flow).read() if kept.place.tp.topic == topic}
-
-
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_records_without_a_key_into_a_compacted_topic(
-    primary: Kafka, backup: Kafka, topic_name: str, other: str, codec: str
-) -> None:
-    create_topic(primary.confluent(), topic_name)
-    create_topic(backup.confluent(), remote(topic_name), config={"cleanup.policy": "compact"})
-    flow = flow_of(primary, backup, topic_name)
-    sent = keyless(0, 1000, 97)
-    produce(primary.confluent(), topic_name, sent, config={"compression.type": codec, "linger.ms": 200})
-    produce(primary.confluent(), other, records(0, 50))
-    with Engine(flow) as engine:
-        engine.wait_copied(topic_name, other)
-        engine.wait(lambda: engine.status().refused_records == 11, what="11 counted")
+def test_records_that_are_refused(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    """Without a key where the copy compacts, plain and compressed; with a time too far ahead and behind; by every
+    policy."""
+    any_time = {f"message.timestamp.{way}.max.ms": "864000000" for way in ("after", "before")}
+    scene = Scene(
+        primary, backup, topic_name, "none", "zstd", "ahead", "behind", "skip", "stop", "other", config=any_time
+    )
+    for topic in ("none", "zstd", "skip", "stop"):
+        create_topic(backup.confluent(), scene.remote(topic), config={"cleanup.policy": "compact"})
+    for topic, way in (("ahead", "after"), ("behind", "before")):
+        limit = {f"message.timestamp.{way}.max.ms": "3600000"}
+        create_topic(backup.confluent(), scene.remote(topic), config=limit)
+    sent = {topic: keyless(0, 1000, 97) for topic in ("none", "zstd")}
+    for topic, far_ms in (("ahead", 86_400_000), ("behind", -86_400_000)):
+        sent[topic] = records(0, 50)
+        sent[topic][20] = sent[topic][20]._replace(timestamp_ms=sent[topic][20].timestamp_ms + far_ms)
+    for topic in ("skip", "stop"):
+        sent[topic] = [one._replace(key=None) if n == 5 else one for n, one in enumerate(records(0, 10))]
+    for topic, some in sent.items():
+        codec = "zstd" if topic == "zstd" else "none"
+        produce(primary.confluent(), scene.topic(topic), some, config={"compression.type": codec, "linger.ms": 200})
+    scene.feed(0, 50, "other")
+    quarantining = ("none", "zstd", "ahead", "behind", "other")
+    with (
+        Engine(scene.flow(*quarantining)) as engine,
+        Engine(scene.flow("skip", refused="skip")) as skipping,
+        Engine(scene.flow("stop", refused="stop")) as stopping,
+    ):
+        engine.wait_copied(*map(scene.topic, quarantining))
+        skipping.wait_copied(scene.topic("skip"))
+        scene.wait_parked(stopping, "stop", "source offset 5")
+        scene.wait_parked(stopping, "stop", "on.refused = quarantine")
+        engine.wait(lambda: engine.status().refused_records == 11 + 11 + 1 + 1, what="24 counted")
         report = engine.coordinator.report()
-    bad = list(range(0, 1000, 97))
-    copied = read_all(backup.confluent(), remote(topic_name))[0]
-    assert [one.content for one in copied] == [one.content for n, one in enumerate(sent) if n not in bad]
-    assert [n for one in incidents(flow, topic_name) for at, k in one.offsets for n in range(at, at + k)] == bad
-    kept = quarantined(flow, topic_name)
-    assert sorted(kept) == bad
-    for n in bad:
-        record = kept[n].record
-        assert (record.key, record.value, record.headers, record.timestamp) == sent[n].content
-        assert "INVALID_RECORD" in kept[n].reason
-    (one,) = [one for one in report.partitions if one.topic == topic_name]
-    assert one.counters["held"] == 11
-    assert_same(primary, backup, other, remote(other))
-
-
-@pytest.mark.parametrize("far_s", [86_400, -86_400])
-def test_times_too_far_ahead_and_behind(primary: Kafka, backup: Kafka, topic_name: str, far_s: int) -> None:
-    limit = "message.timestamp.after.max.ms" if far_s > 0 else "message.timestamp.before.max.ms"
-    create_topic(primary.confluent(), topic_name, config={limit: "864000000"})
-    create_topic(backup.confluent(), remote(topic_name), config={limit: "3600000"})
-    flow = flow_of(primary, backup, topic_name)
-    sent = records(0, 50)
-    sent[20] = sent[20]._replace(timestamp_ms=sent[20].timestamp_ms + far_s * 1000)
-    produce(primary.confluent(), topic_name, sent, config={"linger.ms": 200})
-    mirror(flow, topic_name)
-    assert values(backup, remote(topic_name)) == numbered(range(20), range(21, 50))
-    (incident,) = incidents(flow, topic_name)
-    assert (incident.offsets, incident.policy) == (((20, 1),), "quarantine")
-    assert "INVALID_TIMESTAMP" in incident.why
-    assert list(quarantined(flow, topic_name)) == [20]
+    keys = list(range(0, 1000, 97))
+    bad = {"none": keys, "zstd": keys, "ahead": [20], "behind": [20], "skip": [5], "stop": [5]}
+    for topic, offsets in bad.items():
+        found = scene.incidents(topic)
+        assert [n for one in found for at, k in one.offsets for n in range(at, at + k)] == offsets
+        assert {one.policy for one in found} == {topic if topic in ("skip", "stop") else "quarantine"}
+        copied = read_all(backup.confluent(), scene.remote(topic))[0]
+        expected = sent[topic][:5] if topic == "stop" else sent[topic]
+        left = [one.content for n, one in enumerate(expected) if n not in offsets]
+        assert [one.content for one in copied] in ([left, []] if topic == "stop" else [left])
+        kept = scene.quarantined(topic)
+        assert sorted(kept) == ([] if topic in ("skip", "stop") else offsets)
+        for n, one in kept.items():
+            record = one.record
+            assert (record.key, record.value, record.headers, record.timestamp) == sent[topic][n].content
+            assert ("INVALID_TIMESTAMP" if len(offsets) == 1 else "INVALID_RECORD") in one.reason
+    held = {one.topic: one.counters["held"] for one in report.partitions}
+    assert held == {scene.topic(topic): len(bad.get(topic, [])) for topic in quarantining}
+    scene.assert_same("other")
 
 
 def test_a_record_too_large_is_kept_and_sent_again(
     primary: Kafka, backup: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    create_topic(primary.confluent(), topic_name, config={"max.message.bytes": "4000000"})
-    create_topic(backup.confluent(), remote(topic_name), config={"max.message.bytes": "50000"})
-    flow = flow_of(primary, backup, topic_name)
+    scene = Scene(primary, backup, topic_name, "large", config={"max.message.bytes": "4000000"})
+    topic, copy = scene.topic("large"), scene.remote("large")
+    create_topic(backup.confluent(), copy, config={"max.message.bytes": "50000"})
     sent = records(0, 30)
     sent[11] = sent[11]._replace(value=b"x" * 2_000_000)
     sent[29] = sent[29]._replace(value=b"y" * 60_000)
-    produce(primary.confluent(), topic_name, sent, config={"message.max.bytes": 4_000_000, "linger.ms": 200})
-    mirror(flow, topic_name)
-    assert values(backup, remote(topic_name)) == numbered(range(11), range(12, 29))
-    assert sorted(quarantined(flow, topic_name)) == [11, 29]
+    produce(primary.confluent(), topic, sent, config={"message.max.bytes": 4_000_000, "linger.ms": 200})
+    mirror(scene.flow("large"), topic)
+    assert scene.values("large") == numbered(range(11), range(12, 29))
+    assert sorted(scene.quarantined("large")) == [11, 29]
     clusters = {topic_name: primary.bootstrap, "backup": backup.bootstrap}
     servers = {f"{alias}.bootstrap.servers": address for alias, address in clusters.items()}
     file = write_file(
         tmp_path / "mm2.properties",
         {"clusters": ",".join(clusters), **servers, f"{topic_name}->backup.enabled": "true"},
     )
-    assert command(["quarantine", "list", str(file), topic_name, "-o", "json"]) == 0
+    assert command(["quarantine", "list", str(file), topic, "-o", "json"]) == 0
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["offset"], one["value_bytes"]) for one in listed] == [(11, 2_000_000), (29, 60_000)]
-    assert command(["quarantine", "resend", str(file), topic_name]) == 1, "the target still refuses them"
-    assert sorted(quarantined(flow, topic_name)) == [11, 29]
-    set_config(backup, remote(topic_name), "max.message.bytes", "70000")
+    assert command(["quarantine", "resend", str(file), topic]) == 1, "the target still refuses them"
+    assert sorted(scene.quarantined("large")) == [11, 29]
+    set_config(backup, copy, "max.message.bytes", "70000")
     again = ["quarantine", "resend", str(file)]
-    wait_until(lambda: command([*again, f"{topic_name}:0:29"]) == 0, what="the new limit")
-    set_config(backup, remote(topic_name), "max.message.bytes", "3000000")
-    assert command(["quarantine", "show", str(file), f"{topic_name}:0:11"]) == 0
-    wait_until(lambda: command([*again, topic_name]) == 0, what="the next limit")
-    assert quarantined(flow, topic_name) == {}
-    copied = read_all(backup.confluent(), remote(topic_name))[0]
+    wait_until(lambda: command([*again, f"{topic}:0:29"]) == 0, what="the new limit")
+    set_config(backup, copy, "max.message.bytes", "3000000")
+    assert command(["quarantine", "show", str(file), f"{topic}:0:11"]) == 0
+    wait_until(lambda: command([*again, topic]) == 0, what="the next limit")
+    assert scene.quarantined("large") == {}
+    copied = read_all(backup.confluent(), copy)[0]
     assert [one.content for one in copied[-2:]] == [sent[29].content, sent[11].content]
     assert len(copied) == 30
-    assert command(["incidents", str(file), "--topic", topic_name, "-o", "json"]) == 0
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"time"')]
+    capsys.readouterr()
+    assert command(["incidents", str(file), "--topic", topic, "-o", "json"]) == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sum(one["held"] for one in said) == 2
-
-
-@pytest.mark.parametrize("policy", ["skip", "stop"])
-def test_refused_records_by_other_policies(
-    primary: Kafka, backup: Kafka, topic_name: str, other: str, policy: str
-) -> None:
-    create_topic(primary.confluent(), topic_name)
-    create_topic(backup.confluent(), remote(topic_name), config={"cleanup.policy": "compact"})
-    flow = flow_of(primary, backup, topic_name, refused=policy)
-    produce(primary.confluent(), topic_name, [one._replace(key=None) if n == 5 else one for n, one in
-                                              enumerate(records(0, 10))], config={"linger.ms": 200})  # fmt: skip
-    produce(primary.confluent(), other, records(0, 50))
-    with Engine(flow) as engine:
-        engine.wait_copied(other)
-        incident = wait_incident(flow, topic_name, "refused")
-        if policy == "stop":
-            engine.wait(lambda: "source offset 5" in parked(engine, topic_name), what="parked")
-            assert "on.refused = quarantine" in parked(engine, topic_name)
-        else:
-            engine.wait_copied(topic_name)
-            assert values(backup, remote(topic_name)) == numbered(range(5), range(6, 10))
-    assert (incident.offsets, incident.policy) == (((5, 1),), policy)
-    assert quarantined(flow, topic_name) == {}
 
 
 def test_crashes_between_refusals(primary: Kafka, backup: Kafka, topic_name: str) -> None:
     """A task dies again and again before it wrote a position: each record once, each refused one kept once."""
-    create_topic(primary.confluent(), topic_name)
-    create_topic(backup.confluent(), remote(topic_name), config={"cleanup.policy": "compact"})
-    flow = flow_of(primary, backup, topic_name)
+    scene = Scene(primary, backup, topic_name, "keyless")
+    topic = scene.topic("keyless")
+    create_topic(backup.confluent(), scene.remote("keyless"), config={"cleanup.policy": "compact"})
     sent = keyless(0, 3000, 301)
-    produce(primary.confluent(), topic_name, sent, config={"batch.num.messages": 100})
+    produce(primary.confluent(), topic, sent, config={"batch.num.messages": 100})
     for crash_after in (1, 150, 400):  # the third has most of it before itself, in few batches
-        with Engine(flow, crash_after=crash_after) as engine:
+        with Engine(scene.flow("keyless"), crash_after=crash_after) as engine:
             engine.wait_ended()
-    engine = mirror(flow, topic_name)
+    mirror(scene.flow("keyless"), topic)
     bad = list(range(0, 3000, 301))
-    copied = read_all(backup.confluent(), remote(topic_name))[0]
+    copied = read_all(backup.confluent(), scene.remote("keyless"))[0]
     assert [one.content for one in copied] == [one.content for n, one in enumerate(sent) if n not in bad]
-    assert sorted(quarantined(flow, topic_name)) == bad
-    assert sum(one.held for one in incidents(flow, topic_name)) == len(bad)
+    assert sorted(scene.quarantined("keyless")) == bad
+    assert sum(one.held for one in scene.incidents("keyless")) == len(bad)
 
 
 # -------------------- permission withdrawn
@@ -486,7 +450,7 @@ def withdrawn(kafka: Kafka, topic: str) -> Iterator[None]:
             future.result(30)
 
 
-def test_permission_withdrawn_and_given_back(primary: Kafka, new_topic: Callable[[], str]) -> None:
+def test_permission_withdrawn_and_given_back(primary: Kafka, topic_name: str) -> None:
     with Kafka("guarded", security=("SASL_PLAINTEXT",), acls=True) as guarded:
         everything = AclBinding(
             *(ResourceType.TOPIC, "*", ResourcePatternType.LITERAL, "User:alice", "*"),
@@ -495,21 +459,19 @@ def test_permission_withdrawn_and_given_back(primary: Kafka, new_topic: Callable
         admin = AdminClient(guarded.confluent())
         for future in admin.create_acls([everything]).values():
             future.result(30)
-        name = new_topic()
-        other = f"{name}-other"
-        for topic in (name, other):
-            create_topic(primary.confluent(), topic)
-            produce(primary.confluent(), topic, records(0, 20))
-        flow = one_flow(primary.cluster(name), guarded.cluster(user="alice"), f"{name}.*")
+        scene = Scene(primary, guarded, topic_name, "denied", "other")
+        scene.feed(0, 20, "denied", "other")
+        names = scene.topic("denied"), scene.topic("other")
+        flow = one_flow(primary.cluster(topic_name), guarded.cluster(user="alice"), *names)
         with Engine(flow) as engine:
-            engine.wait_copied(name, other)
-            with withdrawn(guarded, remote(name)):
-                produce(primary.confluent(), name, records(20, 10))
-                produce(primary.confluent(), other, records(20, 10))
-                incident = wait_incident(flow, name, "denied")
+            engine.wait_copied(*names)
+            with withdrawn(guarded, scene.remote("denied")):
+                scene.feed(20, 10, "denied", "other")
+                incident = scene.wait_incident("denied", "denied")
                 assert (incident.first, incident.policy) == (20, "stop")
-                engine.wait(lambda: "AUTHORIZATION" in parked(engine, name), what="parked")
-                engine.wait_copied(other)
-            engine.wait_copied(name)
-        assert assert_same(primary, guarded, name, remote(name)) == {0: 30}
-        assert len(incidents(flow, name)) == 1
+                scene.wait_parked(engine, "denied", "AUTHORIZATION")
+                engine.wait_copied(names[1])
+            engine.wait_copied(names[0])
+        for topic in ("denied", "other"):
+            scene.assert_same(topic)
+        assert len(scene.incidents("denied")) == 1
