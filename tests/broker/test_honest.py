@@ -435,43 +435,41 @@ def test_crashes_between_refusals(primary: Kafka, backup: Kafka, topic_name: str
 
 
 @contextmanager
-def withdrawn(kafka: Kafka, topic: str) -> Iterator[None]:
-    """Nobody but the cluster's own users may write to this topic meanwhile."""
-    binding = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*")
-    denial = AclBinding(*binding, AclOperation.WRITE, AclPermissionType.DENY)
+def rule(kafka: Kafka, name: str, pattern: ResourcePatternType, *what: object) -> Iterator[None]:
+    """On topics of this name or prefix, for alice, meanwhile."""
+    binding = (ResourceType.TOPIC, name, pattern, "User:alice", "*", *what)
     admin = AdminClient(kafka.confluent())
-    for future in admin.create_acls([denial]).values():
+    for future in admin.create_acls([AclBinding(*binding)]).values():
         future.result(30)
     try:
         yield
     finally:
-        selected = AclBindingFilter(*binding, AclOperation.WRITE, AclPermissionType.DENY)
-        for future in admin.delete_acls([selected]).values():
+        for future in admin.delete_acls([AclBindingFilter(*binding)]).values():
             future.result(30)
 
 
-def test_permission_withdrawn_and_given_back(primary: Kafka, topic_name: str) -> None:
-    with Kafka("guarded", security=("SASL_PLAINTEXT",), acls=True) as guarded:
-        everything = AclBinding(
-            *(ResourceType.TOPIC, "*", ResourcePatternType.LITERAL, "User:alice", "*"),
-            *(AclOperation.ALL, AclPermissionType.ALLOW),
-        )
-        admin = AdminClient(guarded.confluent())
-        for future in admin.create_acls([everything]).values():
-            future.result(30)
-        scene = Scene(primary, guarded, topic_name, "denied", "other")
-        scene.feed(0, 20, "denied", "other")
-        names = scene.topic("denied"), scene.topic("other")
-        flow = one_flow(primary.cluster(topic_name), guarded.cluster(user="alice"), *names)
-        with Engine(flow) as engine:
-            engine.wait_copied(*names)
-            with withdrawn(guarded, scene.remote("denied")):
-                scene.feed(20, 10, "denied", "other")
-                incident = scene.wait_incident("denied", "denied")
-                assert (incident.first, incident.policy) == (20, "stop")
-                scene.wait_parked(engine, "denied", "AUTHORIZATION")
-                engine.wait_copied(names[1])
-            engine.wait_copied(names[0])
+def test_permission_withdrawn_and_given_back(
+    primary: Kafka, guarded_pair: tuple[Kafka, Kafka], topic_name: str
+) -> None:
+    guarded = guarded_pair[1]
+    scene = Scene(primary, guarded, topic_name, "denied", "other")
+    scene.feed(0, 20, "denied", "other")
+    names = scene.topic("denied"), scene.topic("other")
+    flow = one_flow(primary.cluster(topic_name), guarded.cluster(user="alice"), *names)
+    may = AclOperation.ALL, AclPermissionType.ALLOW
+    may_not = AclOperation.WRITE, AclPermissionType.DENY
+    with ExitStack() as stack:
+        for prefix in (topic_name, "mm2-"):
+            stack.enter_context(rule(guarded, prefix, ResourcePatternType.PREFIXED, *may))
+        engine = stack.enter_context(Engine(flow))
+        engine.wait_copied(*names)
+        with rule(guarded, scene.remote("denied"), ResourcePatternType.LITERAL, *may_not):
+            scene.feed(20, 10, "denied", "other")
+            incident = scene.wait_incident("denied", "denied")
+            assert (incident.first, incident.policy) == (20, "stop")
+            scene.wait_parked(engine, "denied", "AUTHORIZATION")
+            engine.wait_copied(names[1])
+        engine.wait_copied(names[0])
         for topic in ("denied", "other"):
             scene.assert_same(topic)
         assert len(scene.incidents("denied")) == 1

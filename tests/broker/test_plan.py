@@ -171,36 +171,37 @@ def test_bytes_and_time_are_measured_or_reckoned(pair: tuple[Kafka, Kafka], plan
     assert (given["rate"], given["seconds"]) == ("given", round(measured["bytes"] / 2e6, 1))
 
 
-def test_permissions_to_add_and_permissions_that_lack(plan: Plan, tmp_path: Path) -> None:
+def test_permissions_to_add_and_permissions_that_lack(
+    guarded_pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path, topic_name: str
+) -> None:
     """By an admin: what would be added on the copy. By alice, who may read the source and nothing else: what she lacks,
     and nothing of it was tried."""
-    config = {"auto.create.topics.enable": "false"}
-    west = Kafka("west", security=("SASL_PLAINTEXT",), acls=True, config=config)
-    east = Kafka("east", security=("SASL_PLAINTEXT",), acls=True, config=config)
-    with running(west, east):
-        create_topic(west.confluent(), "orders", 1)
-        rules = [AclOperation.READ, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE]
-        kind, literal, allowed = ResourceType.TOPIC, ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-        admin = AdminClient(west.confluent())
-        bindings = [AclBinding(kind, "orders", literal, "User:alice", "*", rule, allowed) for rule in rules]
-        for future in admin.create_acls(bindings).values():
-            future.result(30)
-        file = tmp_path / "mm2.properties"
-        write_file(file, mm2_properties(west.cluster(), east.cluster(), topics="orders"))
-        code, found = plan(str(file), FLOW)
-        assert (code, found["missing"]) == (3, [])
-        assert {deed["acl"] for deed in deeds(found, "add permission")} == {
-            "ALLOW READ on west.orders to User:alice",
-            "ALLOW DESCRIBE_CONFIGS on west.orders to User:alice",
-        }
-        write_file(file, mm2_properties(west.cluster(user="alice"), east.cluster(user="alice"), topics="orders"))
-        code, found = plan(str(file), FLOW)
-        assert code == 2
-        lacking = " ".join(finding["detail"] for finding in found["missing"])
-        assert "west.orders" in lacking
-        assert "mm2-offsets.west.internal" in lacking
-        assert any("User:alice" in finding["fix"] for finding in found["missing"])
-        assert topics_of(east.confluent()) == set()
+    west, east = guarded_pair
+    before = topics_of(east.confluent())
+    create_topic(west.confluent(), topic_name, 1)
+    rules = [AclOperation.READ, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE]
+    kind, literal, allowed = ResourceType.TOPIC, ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    admin = AdminClient(west.confluent())
+    bindings = [AclBinding(kind, topic_name, literal, "User:alice", "*", rule, allowed) for rule in rules]
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+    file = tmp_path / "mm2.properties"
+    write_file(file, mm2_properties(west.cluster("one"), east.cluster("two"), topics=topic_name) | NO_HEARTBEATS)
+    code, found = plan(str(file), "one->two")
+    assert (code, found["missing"]) == (3, [])
+    assert {deed["acl"] for deed in deeds(found, "add permission")} == {
+        f"ALLOW READ on one.{topic_name} to User:alice",
+        f"ALLOW DESCRIBE_CONFIGS on one.{topic_name} to User:alice",
+    }
+    hers = west.cluster("one", user="alice"), east.cluster("two", user="alice")
+    write_file(file, mm2_properties(*hers, topics=topic_name) | NO_HEARTBEATS)
+    code, found = plan(str(file), "one->two")
+    assert code == 2
+    lacking = " ".join(finding["detail"] for finding in found["missing"])
+    assert f"one.{topic_name}" in lacking
+    assert "mm2-offsets.one.internal" in lacking
+    assert any("User:alice" in finding["fix"] for finding in found["missing"])
+    assert topics_of(east.confluent()) == before
 
 
 def test_what_is_in_the_way_is_code_2(pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path) -> None:
