@@ -418,11 +418,14 @@ def test_crashes_between_refusals(primary: Kafka, backup: Kafka, topic_name: str
     scene = Scene(primary, backup, topic_name, "keyless")
     topic = scene.topic("keyless")
     create_topic(backup.confluent(), scene.remote("keyless"), config={"cleanup.policy": "compact"})
-    sent = keyless(0, 3000, 301)
-    produce(primary.confluent(), topic, sent, config={"batch.num.messages": 100})
-    for crash_after in (1, 150, 400):  # the third has most of it before itself, in few batches
+    sent: list[Record] = []
+    for crash_after in (1, 150, 400):  # each time there is more left than that, however few batches it is sent in
+        more = keyless(len(sent), 1000, 301)
+        produce(primary.confluent(), topic, more, config={"batch.num.messages": 100})
+        sent += more
         with Engine(scene.flow("keyless"), crash_after=crash_after) as engine:
             engine.wait_ended()
+        assert engine.crashes == 1
     mirror(scene.flow("keyless"), topic)
     bad = list(range(0, 3000, 301))
     copied = read_all(backup.confluent(), scene.remote("keyless"))[0]
