@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from heliograph.cli.chosen import flows_of, load_config
 from heliograph.cli.logs import log_options
-from heliograph.errors import ConfigError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
-    from heliograph.config.model import Config
     from heliograph.flow.incidents import Incident
 
 
@@ -40,23 +39,13 @@ def command(file: Path, flow: str | None, topic: str | None, output: str, lenien
 
     Exit codes: 0 whatever was found, 2 the file or a cluster must be put right.
     """
-    from heliograph.config.load import load
-
-    for one in chosen(load(file, lenient=lenient), flow):
+    for one in flows_of(load_config(file, lenient), flow):
         found = [incident for incident in _read(one) if topic in (None, incident.tp.topic)]
         for line in _lines(one, found, output):
             click.echo(line)
         if output == "text" and not found:
             click.echo(f"{one.name}: none", err=True)
     return 0
-
-
-def chosen(config: Config, name: str | None) -> Sequence[Flow]:
-    """The flow of this name, or all that copy."""
-    found = [flow for flow in config.flows if name in (None, flow.name)]
-    if not found:
-        raise ConfigError(f"no flow {name!r} is enabled in the file: {', '.join(f.name for f in config.flows)} are")
-    return found
 
 
 def _read(flow: Flow) -> list[Incident]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heliograph.cli.incidents import chosen
+from heliograph.cli.chosen import flows_of, load_config
 from heliograph.cli.logs import log_options
 from heliograph.types import Flow
 
@@ -44,7 +44,7 @@ def command() -> None:
 @log_options
 def list_(file: Path, place: str | None, flow: str | None, output: str) -> int:
     """What is in quarantine: one line a record, where it stood, where it should go, and why it is not there."""
-    for one in _flows(file, flow):
+    for one in flows_of(load_config(file, lenient=False), flow):
         with _opened(one) as quarantine:
             for kept in _selected(quarantine.read(), place):
                 click.echo(json.dumps(_plain(one, kept)) if output == "json" else _line(one, kept))
@@ -59,7 +59,7 @@ def list_(file: Path, place: str | None, flow: str | None, output: str) -> int:
 def show(file: Path, place: str, flow: str | None) -> int:
     """The records themselves, as JSON: key, value and headers as text, or in base64 where they are none."""
     shown = 0
-    for one in _flows(file, flow):
+    for one in flows_of(load_config(file, lenient=False), flow):
         with _opened(one) as quarantine:
             for kept in _selected(quarantine.read(), place):
                 click.echo(json.dumps({**_plain(one, kept), **_content(kept)}, indent=2))
@@ -84,7 +84,7 @@ def resend(file: Path, place: str | None, flow: str | None, everything: bool) ->
     if (place is None) != everything:
         raise click.UsageError("say which: TOPIC[:PARTITION[:OFFSET]], or --all, and not both")
     left = 0
-    for one in _flows(file, flow):
+    for one in flows_of(load_config(file, lenient=False), flow):
         with _opened(one) as quarantine:
             for sent in quarantine.resend(_selected(quarantine.read(), place)):
                 where = f"{sent.kept.place.tp}, offset {sent.kept.place.offset}"
@@ -94,12 +94,6 @@ def resend(file: Path, place: str | None, flow: str | None, everything: bool) ->
                 else:
                     click.echo(f"{one.name}  {where}  ->  {sent.kept.place.remote}, offset {sent.offset}")
     return 1 if left else 0
-
-
-def _flows(file: Path, name: str | None) -> Sequence[Flow]:
-    from heliograph.config.load import load
-
-    return chosen(load(file), name)
 
 
 @contextmanager
