@@ -8,7 +8,7 @@ after its incident was written, so whoever reads them in this order knows of eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.errors import BrokerError, HeliographError, WireError
@@ -31,7 +31,7 @@ class Held:
 
     there: int
     placed: tuple[tuple[int, int], ...]
-    end: int  # of the target's log
+    end: int  # of the target's log; -1: not asked for
     held: frozenset[int]  # source offsets that are passed over (rule H)
 
 
@@ -45,13 +45,25 @@ class Inquiry:
             else None
         )
 
+    def prepare(self, remotes: Sequence[TopicPartition]) -> None:
+        """Connections, and what is long known: so that the question takes no longer than it must."""
+        self._client.describe_producers(remotes)
+        if self._incidents is not None:
+            self._incidents.catch_up()
+
     def ask(
-        self, asked: Mapping[TopicPartition, tuple[LaneSpec, Position]]
+        self, asked: Mapping[TopicPartition, tuple[LaneSpec, Position]], *, at_first: bool = False
     ) -> dict[TopicPartition, Held | HeliographError]:
-        """By remote partition, for all at once."""
+        """By remote partition, for all at once. `at_first`: nothing was appended yet, so that a log's end need not be
+        asked for where the target knows what we know; that it lost something anyway, the first answer to an append
+        will tell. (When epochs change this is the pause, and over distance every question counts.)"""
         states = self._client.describe_producers(list(asked))
-        known = [remote for remote in asked if not isinstance(states[remote], WireError)]
-        ends = self._client.list_offsets(known, at="latest") if known else {}
+        doubtful = [
+            remote
+            for remote, (_, acked) in asked.items()
+            if not isinstance(state := states[remote], WireError) and not (at_first and _agrees(acked, state))
+        ]
+        ends = self._client.list_offsets(doubtful, at="latest") if doubtful else {}
         if self._incidents is not None:
             self._incidents.catch_up()
         return {
@@ -79,3 +91,10 @@ class Inquiry:
             return frozenset()
         subject = Subject(spec.tp, spec.topic_id)
         return frozenset(self._incidents.book.held(subject, acked.next_offset, acked.producer_id))
+
+
+def _agrees(acked: Position, state: Mapping[int, ProducerState]) -> bool:
+    """The target counts at least what we do; or there was nothing to count."""
+    if acked.producer_id not in state:
+        return acked.sequence == 0 and acked.target <= 0
+    return already_there(acked, state[acked.producer_id].last_sequence) >= 0

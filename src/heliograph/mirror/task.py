@@ -118,7 +118,7 @@ class Task:
         try:
             if self.assignment.relay:
                 self._take_over()
-            self._ask(self._lanes)
+            self._ask(self._lanes, at_first=True)
             self._deadline = time.monotonic() + self._seconds
             yield from self._pump()
             if self._finishing:
@@ -168,8 +168,7 @@ class Task:
         source, target = self._source.brokers, self._target.brokers
         remotes = [lane.spec.remote for lane in self._lanes]
         opened: list[bool] = []
-        # Rule D's question of later is asked now too, for nothing but its connections.
-        target.errands.submit(lambda: target.client.describe_producers(remotes), lambda _, __: opened.append(True))
+        target.errands.submit(lambda: self._inquiry.prepare(remotes), lambda _, __: opened.append(True))
         said = False
         while not (self._finishing or self._handed_over) and (now := time.monotonic()) < deadline:
             self._turn(now, until=now + TAKE_OVER_EVERY_S)
@@ -259,7 +258,7 @@ class Task:
         if due:
             self._ask(due)
 
-    def _ask(self, lanes: list[Lane]) -> None:
+    def _ask(self, lanes: list[Lane], *, at_first: bool = False) -> None:
         """What does the target hold of these lanes' producer ids? Asked for all at once."""
         asked = {lane.spec.remote: lane for lane in lanes if not lane.asking}
         where = {remote: (lane.spec, lane.acked) for remote, lane in asked.items()}
@@ -271,7 +270,7 @@ class Task:
                 lane.asking = False
                 self._answered(lane, error if held is None else held[remote])
 
-        self._target.brokers.errands.submit(lambda: self._inquiry.ask(where), answered)
+        self._target.brokers.errands.submit(lambda: self._inquiry.ask(where, at_first=at_first), answered)
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:
