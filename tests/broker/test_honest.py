@@ -392,6 +392,7 @@ def test_a_record_too_large_is_kept_and_sent_again(
         tmp_path / "mm2.properties",
         {"clusters": ",".join(clusters), **servers, f"{topic_name}->backup.enabled": "true"},
     )
+    capsys.readouterr()  # what the engine logged
     assert command(["quarantine", "list", str(file), topic, "-o", "json"]) == 0
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["offset"], one["value_bytes"]) for one in listed] == [(11, 2_000_000), (29, 60_000)]
