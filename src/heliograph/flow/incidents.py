@@ -39,8 +39,8 @@ class Incidents:
         self._client = Client(flow.target, timeout_s=flow.admin_timeout_s)
         topic = policy.incidents_topic(flow.source.alias)
         self._log = IncidentLog(self._client, flow.source.alias, topic, flow.offset_storage_replication_factor)
-        self._lock = threading.Lock()
-        self._counts = Counts()
+        self._lock = threading.Lock()  # held while the topic is read, which may take as long as a broker is silent
+        self.counts = Counts()  # replaced, never changed: whoever shows a flow must not wait for a broker
 
     def look(self) -> list[Incident]:
         """Read what is new."""
@@ -60,11 +60,6 @@ class Incidents:
             return self._log.book.told(subject, at)
 
     @property
-    def counts(self) -> Counts:
-        with self._lock:
-            return self._counts
-
-    @property
     def all(self) -> list[Incident]:
         with self._lock:
             return self._log.book.incidents
@@ -81,4 +76,4 @@ class Incidents:
             kinds[str(one.kind)] += 1
             lost[one.tp] += one.lost
             held[one.tp] += one.held
-        self._counts = Counts(kinds, lost, held, tuple(known[-RECENT:]))
+        self.counts = Counts(kinds, lost, held, tuple(known[-RECENT:]))
