@@ -36,7 +36,7 @@ def backup(_pair: tuple[Kafka, Kafka]) -> Kafka:
     return _pair[1]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # up in two seconds; brokers that idle take three hundredths of a core each
 def guarded_pair() -> Iterator[tuple[Kafka, Kafka]]:
     """Two more, west and east, with ACLs: admin may do all, alice what she is allowed. A test that allows her more than
     topics of its own takes that back."""

@@ -8,6 +8,7 @@ and compared with what confluent-kafka counts.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -170,59 +171,53 @@ def test_a_broker_killed_and_then_frozen(clusters: tuple[Kafka, Kafka], new_topi
         assert writing.partitions(still)[0]["lag_records"] == 0
 
 
-def test_a_partition_without_a_leader(primary: Kafka, backup: Kafka, topic_name: str) -> None:
-    """On the source and on the target: that partition says so, the others go on."""
-    there, back = f"{topic_name}-there", f"{topic_name}-back"
-    more = {"offset_storage_replication_factor": 3}
-    with Kafka("north", brokers=3) as north:
-        create_topic(north.confluent(), there, PARTITIONS)
-        create_topic(primary.confluent(), back, PARTITIONS)
-        with (
-            copying(north, backup, there) as (site, feed, _),
-            copying(primary, north, back, **more) as (other_site, other_feed, _),
-        ):
-            lost, other_lost = led_by(north, there, 3), led_by(north, f"primary.{back}", 3)
-            north.brokers[2].stop()
-            stopped_at = time.monotonic()
-            for one, tp in ((site, f"{there}-{lost}"), (other_site, f"primary.{back}-{other_lost}")):
-                words = ("stalled", f"{tp} has no leader on north: its replicas are on broker 3")
-                reason = one.wait_told(*words, since=stopped_at)
-                assert re.search(r"for \d+ s, because", reason)
-            for one, topic, partition in ((site, there, lost), (other_site, back, other_lost)):
-                states = {number: status["state"] for number, status in one.partitions(topic).items()}
-                assert states == {**dict.fromkeys(range(PARTITIONS), "moving"), partition: "stalled"}
-            north.brokers[2].start()
-            for one in (site, other_site):
-                one.wait_sound()
-            assert_all_once(north, backup, there, feed)
-            assert_all_once(primary, north, back, other_feed)
-
-
-def test_a_partition_that_a_fetch_lost_is_noticed_and_gets_a_new_task(
-    primary: Kafka, backup: Kafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+def test_partitions_without_a_leader_and_one_that_a_fetch_lost(
+    primary: Kafka, backup: Kafka, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault of ours, made here: the task takes the partition for idle. The coordinator's own look knows better."""
-    create_topic(primary.confluent(), topic_name, PARTITIONS)
-    tick, victims = Source.tick, []
+    """Leaderless on the source and on the target: that partition says so, the others go on. Lost by a fault of ours,
+    made here: its task takes the partition for idle, the coordinator's own look knows better, and another gets it."""
+    there, back, lost = new_topic(), new_topic(), new_topic()
+    tick, victims, forgetting = Source.tick, [], threading.Event()
 
     def forgetful(source: Source, now: float) -> None:
         tick(source, now)
         lane = next(iter(source._lanes.values()))
-        if lane.counts.records and (not victims or victims == [source]):
+        mine = lane.spec.tp.topic == lost and forgetting.is_set()
+        if mine and lane.counts.records and (not victims or victims == [source]):
             victims[:] = [source]
             source.leave(lane)
 
     monkeypatch.setattr(Source, "tick", forgetful)
-    flow = one_flow(primary.cluster(), backup.cluster(), topic_name)
-    feed = Feed(primary.confluent(), topic_name, PARTITIONS, 300)
-    engine = Engine(flow)
-    engine.coordinator._recovery = Recovery(first_s=6.0)
-    with engine, served(engine) as site:
-        engine.wait(lambda: victims, what="the loss")
-        site.wait_told("stalled: source moved", NO_REASON)
-        site.wait_sound()
-        assert engine.status().epoch > 1
-        assert_all_once(primary, backup, topic_name, feed)
+    with Kafka("north", brokers=3) as north:
+        create_topic(north.confluent(), there, PARTITIONS)
+        for topic in (back, lost):
+            create_topic(primary.confluent(), topic, PARTITIONS)
+        with (
+            copying(north, backup, there) as (site, feed, _),
+            copying(primary, north, back, offset_storage_replication_factor=3) as (other_site, other_feed, _),
+            copying(primary, backup, lost) as (lost_site, lost_feed, engine),
+        ):
+            engine.coordinator._recovery = Recovery(first_s=8.0)
+            dark, other_dark = led_by(north, there, 3), led_by(north, f"primary.{back}", 3)
+            forgetting.set()
+            engine.wait(lambda: victims, what="the loss")
+            north.brokers[2].stop()
+            stopped_at = time.monotonic()
+            lost_site.wait_told("stalled: source moved", NO_REASON)
+            for one, tp in ((site, f"{there}-{dark}"), (other_site, f"primary.{back}-{other_dark}")):
+                words = ("stalled", f"{tp} has no leader on north: its replicas are on broker 3")
+                reason = one.wait_told(*words, since=stopped_at)
+                assert re.search(r"for \d+ s, because", reason)
+            for one, topic, partition in ((site, there, dark), (other_site, back, other_dark)):
+                states = {number: status["state"] for number, status in one.partitions(topic).items()}
+                assert states == {**dict.fromkeys(range(PARTITIONS), "moving"), partition: "stalled"}
+            north.brokers[2].start()
+            for one in (site, other_site, lost_site):
+                one.wait_sound()
+            assert engine.status().epoch > 1
+            assert_all_once(north, backup, there, feed)
+            assert_all_once(primary, north, back, other_feed)
+            assert_all_once(primary, backup, lost, lost_feed)
 
 
 def led_by(kafka: Kafka, topic: str, broker: int) -> int:

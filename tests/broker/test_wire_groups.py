@@ -25,20 +25,21 @@ from heliograph.errors import BrokerError
 from heliograph.types import TopicPartition
 from heliograph.wire import Acl, Client, Committed, NewTopic, topics, versions
 from heliograph.wire.acls import ALL, DENY, DESCRIBE, PREFIXED, READ, WRITE
-from tests.kit import create_topic, wait_until
+from tests.kit import SOON_BACK, create_topic, wait_until
 
 UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED = 25, 79
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Kafka]:
-    with Kafka("groups", brokers=3, config={"auto.create.topics.enable": "false"}) as kafka:
+    with Kafka("groups", brokers=3, config={**SOON_BACK, "auto.create.topics.enable": "false"}) as kafka:
         yield kafka
 
 
-@pytest.fixture
-def guarded(guarded_pair: tuple[Kafka, Kafka]) -> Kafka:
-    return guarded_pair[0]
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Kafka]:
+    with Kafka("guarded", security=("SASL_PLAINTEXT",), acls=True) as kafka:
+        yield kafka
 
 
 @pytest.fixture
