@@ -70,11 +70,10 @@ def served(engine: Engine) -> Iterator[Site]:
 
 @contextmanager
 def copying(source: Kafka, target: Kafka, topic: str, *others: str, **more: Any) -> Iterator[tuple[Site, Feed, Engine]]:
-    """A flow of these topics, the first under a feed, once it is sound."""
+    """A flow of these topics, the first under a feed."""
     flow = one_flow(source.cluster(), target.cluster(), topic, *others, **more)
     feed = Feed(source.confluent(), topic, PARTITIONS, 300)
     with Engine(flow) as engine, served(engine) as site:
-        site.wait_sound()
         yield site, feed, engine
 
 
@@ -124,6 +123,8 @@ def test_a_broker_killed_and_then_frozen(clusters: tuple[Kafka, Kafka], new_topi
         copying(west, east, out) as (reading, out_feed, reader),
         copying(east, west, home, still) as (writing, home_feed, writer),
     ):
+        for site in (reading, writing):
+            site.wait_sound()
         writer.wait_copied(still)
         with down(broker):
             killed_at = time.monotonic()
@@ -197,6 +198,8 @@ def test_partitions_without_a_leader_and_one_that_a_fetch_lost(
             copying(primary, north, back, offset_storage_replication_factor=3) as (other_site, other_feed, _),
             copying(primary, backup, lost) as (lost_site, lost_feed, engine),
         ):
+            for one in (site, other_site, lost_site):
+                one.wait_sound()
             engine.coordinator._recovery = Recovery(first_s=8.0)
             dark, other_dark = led_by(north, there, 3), led_by(north, f"primary.{back}", 3)
             forgetting.set()
