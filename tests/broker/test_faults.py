@@ -8,10 +8,13 @@ compares the target with the source record by record: nothing lost, nothing twic
 from __future__ import annotations
 
 import random
+import re
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +22,8 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Cuts, Kafka, Links, running
-from tests.broker.processes import Feed, Run, assert_copied, wait_until_gone, write_properties
+from tests.broker.processes import Feed, Run, assert_copied, records_in, wait_until_gone, write_properties
+from tests.broker.site import Site
 from tests.kit import SOON_BACK, create_topic, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -70,21 +74,73 @@ def stage() -> Iterator[Stage]:
         yield Stage(*clusters, *links)
 
 
+@dataclass(frozen=True)
+class OneProcess:
+    run: Run
+    site: Site  # what it serves
+    first_health: tuple[int, dict[str, Any]]  # before it had done anything
+
+
 @pytest.fixture(scope="class")
-def run(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    for name in ("workers", "target-stop", "target-kill", "source-stop", "source-kill", "frozen", "cuts"):
+def process(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneProcess]:
+    for name in ("epochs", "workers", "brokers", "frozen", "cuts"):
         stage.topic(f"one-{name}")
     folder = tmp_path_factory.mktemp("one")
-    properties = write_properties(folder / "mm2.properties", stage.source, stage.target, "one-.*", tasks_max=PARTITIONS)
+    properties = write_properties(
+        *(folder / "mm2.properties", stage.source, stage.target, "one-.*"),
+        tasks_max=PARTITIONS,
+        heartbeats_replication_enabled="false",
+        emit_heartbeats_enabled="false",
+    )
     # Short epochs, so that one hands over to the next in the middle of every fault.
-    with Run(properties, folder / "run", "--epoch-seconds", "4") as run:
+    with Run(properties, folder / "run", "--epoch-seconds", "2", "--http", "0") as run:
+        said: list[str] = []
+        run.wait(lambda: said.extend(re.findall(r"serving (http://\S+?)/metrics", run.said())) or said, what="address")
+        site = Site(said[0])
+        first_health = site.health()
         run.wait_for("tasks", PARTITIONS)
-        yield run
+        yield OneProcess(run, site, first_health)
         assert run.stop() == 0, run.words()
+
+
+@pytest.fixture(scope="class")
+def run(process: OneProcess) -> Run:
+    return process.run
 
 
 class TestOneProcess:
     """Faults around one `heliograph run` that must live through all of them."""
+
+    def test_epochs_hand_over_to_each_other(self, stage: Stage, run: Run) -> None:
+        """Under load: every record once, and nobody lost track of where it was."""
+        feed = stage.feed("one-epochs")
+        run.wait_for("epoch", int(run.status()["epoch"]) + 5)
+        stage.assert_copied("one-epochs", feed.stop())
+        status = run.status()
+        assert (status["duplicates_refused"], status["retries"]) == (0, 0), status
+
+    def test_it_serves_its_health_and_names_tasks_that_are_frozen(self, stage: Stage, process: OneProcess) -> None:
+        code, flow = process.first_health
+        assert (code, flow["state"]) == (503, "starting")
+        assert flow["reasons"]
+        run, site = process.run, process.site
+        site.wait_sound()
+        feed = stage.feed("one-epochs", 300)
+        run.wait_copied(300)
+        workers = run.workers()
+        for worker in workers:
+            worker.send_signal(signal.SIGSTOP)
+        try:
+            site.wait_told("one-epochs-0: stalled", "of epoch", "is silent")
+        finally:
+            for worker in workers:
+                worker.send_signal(signal.SIGCONT)
+        site.wait_sound()
+        feed.stop()
+        copied = records_in(stage.source.confluent(security=DIRECT), "one-epochs")
+        stage.assert_copied("one-epochs", copied)
+        counted = "heliograph_records_total"
+        run.wait(lambda: sum(site.metrics()[counted].samples.values()) == copied, what="the counters")
 
     def test_a_worker_killed_in_mid_copy(self, stage: Stage, run: Run) -> None:
         chance = random.Random(1)
@@ -100,19 +156,17 @@ class TestOneProcess:
         stage.assert_copied("one-workers", feed.stop())
         run.require_running()
 
-    @pytest.mark.parametrize("how", ["stop", "kill"])
-    @pytest.mark.parametrize("side", ["target", "source"])
-    def test_a_broker_restarted(self, stage: Stage, run: Run, side: str, how: str) -> None:
-        topic = f"one-{side}-{how}"
-        broker = getattr(stage, side).brokers[0]
-        feed = stage.feed(topic)
-        for _ in range(2):
+    def test_brokers_restarted(self, stage: Stage, run: Run) -> None:
+        """Either side's, in order and with its power cut, four times in one copy."""
+        feed = stage.feed("one-brokers")
+        for side, how in (("target", "stop"), ("source", "kill"), ("target", "kill"), ("source", "stop")):
             run.wait_copied(10_000)
+            broker = getattr(stage, side).brokers[0]
             getattr(broker, how)()
             assert not broker.running
             broker.start()
         run.wait_copied(10_000)
-        stage.assert_copied(topic, feed.stop())
+        stage.assert_copied("one-brokers", feed.stop())
         run.require_running()
 
     def test_a_frozen_target(self, stage: Stage, run: Run) -> None:
@@ -139,19 +193,6 @@ class TestOneProcess:
         run.require_running()
 
 
-def test_epochs_hand_over_to_each_other(stage: Stage, tmp_path: Path) -> None:
-    """A second each, under load: every record once, and nobody lost track of where it was."""
-    topic = stage.topic("epochs")
-    properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
-    feed = stage.feed(topic)
-    with Run(properties, tmp_path / "run", "--epoch-seconds", "1") as run:
-        run.wait_for("epoch", 6)
-        stage.assert_copied(topic, feed.stop())
-        status = run.status()
-        assert run.stop() == 0, run.words()
-    assert (status["duplicates_refused"], status["retries"]) == (0, 0), status
-
-
 @pytest.mark.timeout(1200)  # eleven starts of Spark
 def test_the_process_killed_ten_times_in_one_copy(stage: Stage, tmp_path: Path) -> None:
     topic = stage.topic("ten-kills")
@@ -159,19 +200,22 @@ def test_the_process_killed_ten_times_in_one_copy(stage: Stage, tmp_path: Path) 
     feed = stage.feed(topic, 2_000)
     chance = random.Random(10)
     orphans: list[psutil.Process] = []
-    for attempt in range(10):
-        with Run(properties, tmp_path / f"run-{attempt}") as run:
+    with ExitStack() as stack:
+        run = stack.enter_context(Run(properties, tmp_path / "run-0"))
+        for attempt in range(10):
             # Every other time early: while it asks where the target stands and copies the backlog of its absence.
             run.wait_for("tasks", 1)
+            # Spark takes seconds to start: the next one is on its way up when this one dies.
+            following = stack.enter_context(Run(properties, tmp_path / f"run-{attempt + 1}"))
             if attempt % 2:
                 run.wait_copied(chance.randrange(1, 4_000))
             else:
                 feed.wait_sent(chance.randrange(0, 2_000))
             run.require_running()
             family = run.kill()
-        assert len(family) > 2, "the JVM and the workers' parent should have been below the process"
-        orphans += family  # the next starts while they are still ending, as a supervisor would start it
-    with Run(properties, tmp_path / "run-last") as run:
+            assert len(family) > 2, "the JVM and the workers' parent should have been below the process"
+            orphans += family  # the next is there while they are still ending, as a supervisor would have it
+            run = following
         run.wait_for("records", 1)
         wait_until_gone(orphans)
         expected = feed.stop()

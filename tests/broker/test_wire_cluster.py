@@ -36,7 +36,7 @@ def client(primary: Kafka) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Kafka]:
-    with Kafka("three", brokers=3, config={"auto.create.topics.enable": "false"}) as kafka:
+    with Kafka("three", brokers=3, config={**SOON_BACK, "auto.create.topics.enable": "false"}) as kafka:
         yield kafka
 
 

@@ -25,14 +25,14 @@ from heliograph.errors import BrokerError
 from heliograph.types import TopicPartition
 from heliograph.wire import Acl, Client, Committed, NewTopic, topics, versions
 from heliograph.wire.acls import ALL, DENY, DESCRIBE, PREFIXED, READ, WRITE
-from tests.kit import create_topic, wait_until
+from tests.kit import SOON_BACK, create_topic, wait_until
 
 UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED = 25, 79
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Kafka]:
-    with Kafka("groups", brokers=3, config={"auto.create.topics.enable": "false"}) as kafka:
+    with Kafka("groups", brokers=3, config={**SOON_BACK, "auto.create.topics.enable": "false"}) as kafka:
         yield kafka
 
 

@@ -22,6 +22,7 @@ TOPIC_ID = uuid.UUID(int=7)
 BACKLOG, IDLE = TopicPartition("t", 0), TopicPartition("t", 1)
 NODE = 1
 SESSION = 5
+NOBODY: Any = None  # nothing happens here that a warden would write down
 
 
 class Connection:
@@ -70,7 +71,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     with selectors.DefaultSelector() as selector:
         yield Source(
             Cluster("a"), lanes, selector, isolation="read_committed", arrived=lambda lane: None,
-            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most),
+            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=NOBODY,
         )  # fmt: skip
 
 
