@@ -1,4 +1,5 @@
-"""Two shared one-broker clusters for every broker test, and unique topic names so that tests do not meet."""
+"""Two shared one-broker clusters for every broker test, two with ACLs for those that ask who may do what, and unique
+topic names so that tests do not meet."""
 
 from __future__ import annotations
 
@@ -33,6 +34,17 @@ def primary(_pair: tuple[Kafka, Kafka]) -> Kafka:
 def backup(_pair: tuple[Kafka, Kafka]) -> Kafka:
     """The shared target cluster."""
     return _pair[1]
+
+
+@pytest.fixture(scope="session")
+def guarded_pair() -> Iterator[tuple[Kafka, Kafka]]:
+    """Two more, west and east, with ACLs: admin may do all, alice what she is allowed. A test that allows her more than
+    topics of its own takes that back."""
+    config = {"auto.create.topics.enable": "false"}
+    west = Kafka("west", security=("SASL_PLAINTEXT",), acls=True, config=config)
+    east = Kafka("east", security=("SASL_PLAINTEXT",), acls=True, config=config)
+    with running(west, east):
+        yield west, east
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@
     │   └── RecordTooLarge          one record that the target takes in no batch
     ├── FlowError                   a flow that cannot run as asked
     │   ├── SameCluster             two aliases, one cluster id
+    │   ├── Held                    another process runs this flow
     │   └── Parked                  one partition or topic that cannot go on; carries the reason and the fix
     ├── EngineError                 Spark
     └── EmbeddedError               Kafka's jars or an embedded broker
@@ -146,6 +147,10 @@ class FlowError(HeliographError):
 
 class SameCluster(FlowError):
     condition = "SAME_CLUSTER"
+
+
+class Held(FlowError):
+    condition = "HELD"
 
 
 class Parked(FlowError):

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from heliograph.errors import ConfigError
 from heliograph.javaregex import java_regex
-from heliograph.types import Flow, Naming
+from heliograph.types import Flow, Naming, StartPoint, TopicPartition
 
 HEARTBEATS = "heartbeats"
 DEFAULT_POLICY = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
@@ -162,6 +162,16 @@ def offset_map_topic(source_alias: str) -> str:
     return f"mm2-offset-map.{source_alias}.internal"
 
 
+def incidents_topic(source_alias: str) -> str:
+    """Heliograph's own, on the target: what went wrong with records on their way. MM2 takes it for internal."""
+    return f"mm2-heliograph-incidents.{source_alias}.internal"
+
+
+def quarantine_topic(source_alias: str) -> str:
+    """Heliograph's own, on the target: the records that it refused. MM2 takes it for internal."""
+    return f"mm2-heliograph-quarantine.{source_alias}.internal"
+
+
 # ---- filters ----------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +214,14 @@ def accepts_group(flow: Flow, group: str) -> bool:
 def accepts_config(flow: Flow, name: str) -> bool:
     """Whether a topic's setting is carried over."""
     return _filter((".*",), tuple(flow.config_properties_exclude)).accepts(name)
+
+
+def start_of(flow: Flow, tp: TopicPartition) -> StartPoint:
+    """Where a partition begins that nobody has copied yet: the first rule that fits, else `auto.offset.reset`."""
+    for rule in flow.start:
+        if rule.partition in (None, tp.partition) and _filter((rule.topics,), ()).accepts(tp.topic):
+            return rule.point
+    return StartPoint(flow.start_at)
 
 
 def should_replicate(flow: Flow, topic: str) -> bool:

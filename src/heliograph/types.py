@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -56,6 +57,47 @@ class Naming:
 
 
 @dataclass(frozen=True, slots=True)
+class StartPoint:
+    """Where in a source partition copying begins."""
+
+    at: Literal["earliest", "latest", "timestamp", "offset"] = "earliest"
+    value: int = 0  # of a timestamp: ms since 1970; of an offset: itself
+
+    def __str__(self) -> str:
+        if self.at == "offset":
+            return f"offset {self.value}"
+        if self.at == "timestamp":
+            when = datetime.fromtimestamp(self.value / 1000, tz=UTC)
+            return f"timestamp {when.isoformat(timespec='milliseconds').replace('+00:00', 'Z')}"
+        return self.at
+
+
+@dataclass(frozen=True, slots=True)
+class StartRule:
+    """Where partitions that nobody has copied yet begin. `topics` is a name or a regular expression, matched in full;
+    `partition` None: all of them."""
+
+    point: StartPoint
+    topics: str = ".*"
+    partition: int | None = None
+
+    def __str__(self) -> str:
+        whose = self.topics if self.partition is None else f"{self.topics}:{self.partition}"
+        return f"{whose}={self.point}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What a flow does about what should not have happened. `stop` parks the partition; the others always go on."""
+
+    gap: Literal["skip", "stop"] = "skip"  # retention took source records before they could be read
+    recreated: Literal["restart", "stop"] = "restart"  # the source topic was deleted and made anew
+    truncated: Literal["restart", "stop"] = "stop"  # the source topic ends before what was copied of it
+    target_lost: Literal["restart", "skip", "stop"] = "stop"  # the target no longer has what it had acknowledged
+    refused: Literal["quarantine", "skip", "stop"] = "quarantine"  # the target will not take a record
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     """One direction between two clusters, and what it copies. An interval of None: not at all."""
 
@@ -69,7 +111,8 @@ class Flow:
     tasks_max: int | None = None  # None: as many as the work can use
     replication_factor: int = 2  # MM2's default for new remote topics
     isolation: Isolation = "read_committed"
-    start_at: Literal["earliest", "latest"] = "earliest"  # a partition nobody has copied yet
+    start_at: Literal["earliest", "latest"] = "earliest"  # a partition nobody has copied yet, and no rule of `start`
+    start: tuple[StartRule, ...] = ()  # the first that fits decides
     offset_storage_replication_factor: int = 3
     offset_storage_partitions: int = 25
     positions_topic: str | None = None  # `offset.storage.topic`; None: policy.positions_topic(source.alias)
@@ -104,6 +147,7 @@ class Flow:
     emit_heartbeats_s: float | None = 1
     heartbeats_replication_factor: int = 3
     admin_timeout_s: float = 60.0
+    on: Policies = Policies()
 
     @property
     def name(self) -> str:

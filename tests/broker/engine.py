@@ -172,6 +172,7 @@ def one_flow(source: Cluster, target: Cluster, *topics: str, **more: Any) -> Flo
         "offset_storage_replication_factor": 1,
         "refresh_topics_interval_seconds": 0.5,
         "emit_heartbeats_s": None,
+        "heartbeats_replication": more.get("emit_heartbeats_s") is not None,  # others leave heartbeats behind
         "emit_offset_syncs": False,
         "emit_checkpoints_s": None,
         "sync_topic_configs_s": None,

@@ -8,10 +8,13 @@ compares the target with the source record by record: nothing lost, nothing twic
 from __future__ import annotations
 
 import random
+import re
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +22,8 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Cuts, Kafka, Links, running
-from tests.broker.processes import Feed, Run, assert_copied, wait_until_gone, write_properties
+from tests.broker.processes import Feed, Run, assert_copied, records_in, wait_until_gone, write_properties
+from tests.broker.site import Site
 from tests.kit import SOON_BACK, create_topic, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -70,21 +74,73 @@ def stage() -> Iterator[Stage]:
         yield Stage(*clusters, *links)
 
 
+@dataclass(frozen=True)
+class OneProcess:
+    run: Run
+    site: Site  # what it serves
+    first_health: tuple[int, dict[str, Any]]  # before it had done anything
+
+
 @pytest.fixture(scope="class")
-def run(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    for name in ("workers", "target-stop", "target-kill", "source-stop", "source-kill", "frozen", "cuts"):
+def process(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneProcess]:
+    for name in ("epochs", "workers", "target-stop", "target-kill", "source-stop", "source-kill", "frozen", "cuts"):
         stage.topic(f"one-{name}")
     folder = tmp_path_factory.mktemp("one")
-    properties = write_properties(folder / "mm2.properties", stage.source, stage.target, "one-.*", tasks_max=PARTITIONS)
+    properties = write_properties(
+        *(folder / "mm2.properties", stage.source, stage.target, "one-.*"),
+        tasks_max=PARTITIONS,
+        heartbeats_replication_enabled="false",
+        emit_heartbeats_enabled="false",
+    )
     # Short epochs, so that one hands over to the next in the middle of every fault.
-    with Run(properties, folder / "run", "--epoch-seconds", "4") as run:
+    with Run(properties, folder / "run", "--epoch-seconds", "2", "--http", "0") as run:
+        said: list[str] = []
+        run.wait(lambda: said.extend(re.findall(r"serving (http://\S+?)/metrics", run.said())) or said, what="address")
+        site = Site(said[0])
+        first_health = site.health()
         run.wait_for("tasks", PARTITIONS)
-        yield run
+        yield OneProcess(run, site, first_health)
         assert run.stop() == 0, run.words()
+
+
+@pytest.fixture(scope="class")
+def run(process: OneProcess) -> Run:
+    return process.run
 
 
 class TestOneProcess:
     """Faults around one `heliograph run` that must live through all of them."""
+
+    def test_epochs_hand_over_to_each_other(self, stage: Stage, run: Run) -> None:
+        """Under load: every record once, and nobody lost track of where it was."""
+        feed = stage.feed("one-epochs")
+        run.wait_for("epoch", int(run.status()["epoch"]) + 5)
+        stage.assert_copied("one-epochs", feed.stop())
+        status = run.status()
+        assert (status["duplicates_refused"], status["retries"]) == (0, 0), status
+
+    def test_it_serves_its_health_and_names_tasks_that_are_frozen(self, stage: Stage, process: OneProcess) -> None:
+        code, flow = process.first_health
+        assert (code, flow["state"]) == (503, "starting")
+        assert flow["reasons"]
+        run, site = process.run, process.site
+        site.wait_sound()
+        feed = stage.feed("one-epochs", 300)
+        run.wait_copied(300)
+        workers = run.workers()
+        for worker in workers:
+            worker.send_signal(signal.SIGSTOP)
+        try:
+            site.wait_told("one-epochs-0: stalled", "of epoch", "is silent")
+        finally:
+            for worker in workers:
+                worker.send_signal(signal.SIGCONT)
+        site.wait_sound()
+        feed.stop()
+        copied = records_in(stage.source.confluent(security=DIRECT), "one-epochs")
+        stage.assert_copied("one-epochs", copied)
+        counted = "heliograph_records_total"
+        run.wait(lambda: sum(site.metrics()[counted].samples.values()) == copied, what="the counters")
 
     def test_a_worker_killed_in_mid_copy(self, stage: Stage, run: Run) -> None:
         chance = random.Random(1)
@@ -137,19 +193,6 @@ class TestOneProcess:
         run.wait_copied(5_000)
         stage.assert_copied("one-cuts", feed.stop())
         run.require_running()
-
-
-def test_epochs_hand_over_to_each_other(stage: Stage, tmp_path: Path) -> None:
-    """A second each, under load: every record once, and nobody lost track of where it was."""
-    topic = stage.topic("epochs")
-    properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
-    feed = stage.feed(topic)
-    with Run(properties, tmp_path / "run", "--epoch-seconds", "1") as run:
-        run.wait_for("epoch", 6)
-        stage.assert_copied(topic, feed.stop())
-        status = run.status()
-        assert run.stop() == 0, run.words()
-    assert (status["duplicates_refused"], status["retries"]) == (0, 0), status
 
 
 @pytest.mark.timeout(1200)  # eleven starts of Spark

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 )
 from structlog.typing import EventDict
 
-from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties, running
+from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties
 from heliograph.flow.acls import AclSync
 from heliograph.flow.configs import ConfigSync
 from heliograph.flow.topics import Survey, Topics
@@ -276,16 +276,6 @@ def test_identity_takes_the_targets_topic_of_that_name(
 # ---- permissions
 
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[tuple[Kafka, Kafka]]:
-    """Two clusters with ACLs; admin may do all, alice what she is allowed."""
-    config = {"auto.create.topics.enable": "false"}
-    west = Kafka("west", security=("SASL_PLAINTEXT",), acls=True, config=config)
-    east = Kafka("east", security=("SASL_PLAINTEXT",), acls=True, config=config)
-    with running(west, east):
-        yield west, east
-
-
 READ, WRITE, ALL, DESCRIBE, ALTER = (
     AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE, AclOperation.ALTER,
 )  # fmt: skip
@@ -325,9 +315,9 @@ def seen_by_alice(kafka: Kafka) -> set[str]:
     return set(AdminClient({**kafka.confluent(user="alice"), "log_level": 0}).list_topics(timeout=10).topics)
 
 
-def test_sync_topic_acls(guarded: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack) -> None:
+def test_sync_topic_acls(guarded_pair: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack) -> None:
     """Both ways: a DESCRIBE comes over to the renamed topic, writing does not, and what is there is not added again."""
-    for source, target in (guarded, guarded[::-1]):
+    for source, target in (guarded_pair, guarded_pair[::-1]):
         topic, remote = f"{topic_name}-{source.name}", f"{source.name}.{topic_name}-{source.name}"
         create_topic(source.confluent(), topic)
         allow(source, topic, (DESCRIBE, ALLOW), (WRITE, ALLOW), (WRITE, DENY), (ALTER, DENY))
@@ -355,12 +345,12 @@ def own_settings(kafka: Kafka, topic: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("defaults", ["target", "source"])
 def test_settings_and_acls_are_those_that_mirrormaker_gives(
-    guarded: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack, defaults: str
+    guarded_pair: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack
 ) -> None:
-    """The real MM2 and we, side by side: a new copy, one that drifted, and everything anybody may do on them."""
-    west, east = guarded
+    """The real MM2 and we, side by side: a new copy, one that drifted, and everything anybody may do on them; with the
+    target's defaults and with the source's, by a flow each."""
+    west, east = guarded_pair
     names = (f"{topic_name}-new", f"{topic_name}-drifted")
     config = {"cleanup.policy": "compact", "retention.bytes": "1000", "min.insync.replicas": "1", "flush.ms": "7000"}
     for name in names:
@@ -368,25 +358,33 @@ def test_settings_and_acls_are_those_that_mirrormaker_gives(
         everything = [(operation, permission) for operation in OPERATIONS for permission in (ALLOW, DENY)]
         allow(west, name, *everything)
     drift = {"cleanup.policy": "delete", "segment.bytes": "20000000", "message.timestamp.type": "LogAppendTime"}
-    for alias in ("theirs", "ours"):
+    kinds = ("target", "source")
+    for alias in (f"{who}-{defaults}" for who in ("theirs", "ours") for defaults in kinds):
         create_topic(east.confluent(), f"{alias}.{names[1]}", 1, config=drift)
 
-    pair = a_pair(open_pairs, west.cluster("ours"), east.cluster(), f"{topic_name}.*", use_defaults_from=defaults)
-    pairs = {name: f"ours.{name}" for name in names}
-    assert partitions(pair.topics.survey()) == 4
-    assert pair.configs.sync(pairs) == 1
-    assert pair.acls.sync(pairs) > 0
+    for defaults in kinds:
+        ours = west.cluster(f"ours-{defaults}")
+        pair = a_pair(open_pairs, ours, east.cluster(), f"{topic_name}.*", use_defaults_from=defaults)
+        pairs = {name: f"{ours.alias}.{name}" for name in names}
+        assert partitions(pair.topics.survey()) == 4
+        assert pair.configs.sync(pairs) == 1
+        assert pair.acls.sync(pairs) > 0
 
-    def made(alias: str) -> dict[str, tuple[dict[str, str], set[Rule], int]]:
+    def made(who: str) -> dict[tuple[str, str], tuple[dict[str, str], set[Rule], int]]:
         there = AdminClient(east.confluent()).list_topics(timeout=10).topics
-        copies = {name: f"{alias}.{name}" for name in names if f"{alias}.{name}" in there}
+        copies = {(kind, name): f"{who}-{kind}.{name}" for kind in kinds for name in names}
         return {
-            name: (own_settings(east, copy), rules_of(east, copy), len(there[copy].partitions))
-            for name, copy in copies.items()
+            which: (own_settings(east, copy), rules_of(east, copy), len(there[copy].partitions))
+            for which, copy in copies.items()
+            if copy in there
         }
 
-    properties = mm2_properties(west.cluster("theirs"), east.cluster(), topics=f"{topic_name}.*")
-    properties |= {"theirs->east.use.defaults.from": defaults, "emit.heartbeats.enabled": "false"}
+    properties: dict[str, str] = {}
+    for defaults in kinds:
+        theirs = west.cluster(f"theirs-{defaults}")
+        properties |= mm2_properties(theirs, east.cluster(), topics=f"{topic_name}.*")
+        properties[f"{theirs.alias}->east.use.defaults.from"] = defaults
+    properties |= {"clusters": "theirs-target, theirs-source, east", "emit.heartbeats.enabled": "false"}
     for what in ("refresh.topics", "sync.topic.configs", "sync.topic.acls"):
         properties[f"{what}.interval.seconds"] = "1"
     with MirrorMaker(properties, jvm=QUICK_MM2_JVM) as mm2:
@@ -400,18 +398,19 @@ def test_settings_and_acls_are_those_that_mirrormaker_gives(
         except TimeoutError:
             assert made("ours") == made("theirs")  # says where they differ
             raise
+        assert len(made("theirs")) == 4
 
 
 @pytest.mark.parametrize("without", ["source", "target"])
 def test_no_authorizer(
-    guarded: tuple[Kafka, Kafka],
+    guarded_pair: tuple[Kafka, Kafka],
     primary: Kafka,
     topic_name: str,
     open_pairs: ExitStack,
     without: str,
     logs: list[EventDict],
 ) -> None:
-    west = guarded[0]
+    west = guarded_pair[0]
     source, target = (primary, west) if without == "source" else (west, primary)
     create_topic(source.confluent(), topic_name)
     if without == "target":
@@ -422,9 +421,9 @@ def test_no_authorizer(
 
 
 def test_partitions_that_may_not_be_added_are_parked(
-    guarded: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
+    guarded_pair: tuple[Kafka, Kafka], primary: Kafka, topic_name: str, open_pairs: ExitStack, logs: list[EventDict]
 ) -> None:
-    west = guarded[0]
+    west = guarded_pair[0]
     remote = create_topic(west.confluent(), f"primary.{topic_name}", 1)
     create_topic(primary.confluent(), topic_name, 3)
     allow(west, remote, (READ, ALLOW), (WRITE, ALLOW), (DESCRIBE, ALLOW))
@@ -446,10 +445,10 @@ def test_partitions_that_may_not_be_added_are_parked(
 
 
 def test_settings_that_may_not_be_read_park_the_topic(
-    guarded: tuple[Kafka, Kafka], backup: Kafka, topic_name: str, open_pairs: ExitStack
+    guarded_pair: tuple[Kafka, Kafka], backup: Kafka, topic_name: str, open_pairs: ExitStack
 ) -> None:
     """Its copy would have the wrong retention, and could lose records that its source keeps."""
-    west = guarded[0]
+    west = guarded_pair[0]
     create_topic(west.confluent(), topic_name, config={"cleanup.policy": "compact"})
     allow(west, topic_name, (READ, ALLOW))
     pair = a_pair(open_pairs, west.cluster(user="alice"), backup.cluster(), topic_name)

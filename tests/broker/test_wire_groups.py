@@ -36,10 +36,9 @@ def three() -> Iterator[Kafka]:
         yield kafka
 
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Kafka]:
-    with Kafka("guarded", security=("SASL_PLAINTEXT",), acls=True) as kafka:
-        yield kafka
+@pytest.fixture
+def guarded(guarded_pair: tuple[Kafka, Kafka]) -> Kafka:
+    return guarded_pair[0]
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ class Writer:
 
     def done(self) -> bool:
         lane = self.lane
-        return not lane.in_flight and not lane.chunks and not self.source.fetch(lane.fetch_offset, 1)
+        return not lane.in_flight and not lane.waiting and not self.source.fetch(lane.fetch_offset, 1)
 
 
 ACTIONS = st.tuples(

@@ -56,7 +56,7 @@ class Offsets:
 class OneGroup(Checkpoints):
     written: list[tuple[bytes, bytes]]
 
-    def _open(self) -> None:
+    def ensure(self) -> None:
         self.written = []
         self._log.news = lambda: iter(())  # type: ignore[method-assign]
         self._log.append = lambda _partition, pairs, _at: self.written.extend(pairs)  # type: ignore[method-assign]

@@ -27,8 +27,10 @@ ROOMS: dict[str, set[str]] = {
     "cache": set(),  # a place, nothing else
     "spark": {"mirror", "batch", "cache"},  # a border: the engine; batch only to warm its kernels
     "flow": {"wire", "batch", "policy", "formats", "mirror", "spark"},  # coordinators
+    "metrics": {"flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
+    "http": {"flow", "metrics"},  # a border: sockets
     "embedded": {"cache"},
-    "cli": {"config", "policy", "flow", "wire", "embedded"},
+    "cli": {"config", "policy", "flow", "wire", "embedded", "http", "metrics"},
 }
 EVERYBODYS = {"errors", "types"}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heliograph.batch.chunk import Chunk, Limits
 from heliograph.batch.header import SIZE as HEADER_BYTES
-from heliograph.batch.header import Header, headers, patch, verify_crc
+from heliograph.batch.header import Header, base_timestamp, headers, patch, verify_crc
 from heliograph.batch.loading import warm
 from heliograph.batch.piece import Piece
 from heliograph.batch.records import Record, decode, decode_all, encode
@@ -19,6 +19,7 @@ __all__ = [
     "Limits",
     "Piece",
     "Record",
+    "base_timestamp",
     "decode",
     "decode_all",
     "encode",

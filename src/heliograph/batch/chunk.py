@@ -27,7 +27,7 @@ from heliograph.batch import columns as c
 from heliograph.batch import header, legacy
 from heliograph.batch.loading import ready
 from heliograph.batch.piece import Copy, Piece
-from heliograph.batch.records import decode_all
+from heliograph.batch.records import Record, decode_all
 from heliograph.batch.scan import Row, find, refuse
 from heliograph.errors import BatchError, CorruptBatch, RecordTooLarge
 
@@ -110,6 +110,16 @@ class Chunk:
         return len(self._rows) - self._row
 
     @property
+    def next_timestamp(self) -> int:
+        """When the first record of the next batch was written, as its header says; -1: none is left."""
+        return int(self._at(self._row)[c.AT_TS]) if self.batches > 0 else -1
+
+    @property
+    def newest_timestamp(self) -> int:
+        """The newest in the last batch; -1: there is none."""
+        return int(self._at(len(self._rows) - 1)[c.AT_MAX_TS]) if len(self._rows) else -1
+
+    @property
     def compressed(self) -> bool:
         """Whether the next batch is: then merging means unpacking."""
         return self.batches > 0 and bool(self._at(self._row)[c.AT_FLAGS] & header.CODEC_MASK)
@@ -135,6 +145,14 @@ class Chunk:
                 self._drop += step
                 self.remaining_records -= step
         return dropped
+
+    def next_record(self) -> Record | None:
+        """The record that comes next, as an object: for whoever must keep what the target takes in no batch."""
+        if not self._settle():
+            return None
+        row = self._at(self._row)
+        batch = self._view[row[c.AT_POS] : row[c.AT_POS] + row[c.AT_SIZE]]
+        return [record for record, _ in decode_all(bytes(batch)) if record is not None][self._drop]
 
     def take(self, *, merge: bool) -> Piece | None:
         """The next piece; None when nothing is left.

@@ -119,6 +119,11 @@ def patch(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, 
     _CRC.pack_into(batch, CRC, checksum(batch))
 
 
+def base_timestamp(batch: Bytes) -> int:
+    """The first record's, in ms."""
+    return int.from_bytes(batch[BASE_TIMESTAMP:MAX_TIMESTAMP], "big", signed=True)
+
+
 def checksum(batch: Bytes) -> int:
     """The CRC-32C of what the header's CRC covers."""
     # A slice of a bytearray would copy the payload, one of a memoryview does not.

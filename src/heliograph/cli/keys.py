@@ -49,6 +49,29 @@ eu.bootstrap.servers = eu1:9092
 us->eu.enabled = true
 us->eu.topics = orders, payments\\\\..*
 ```
+
+## Where copying begins
+
+`start` says where partitions begin that have no position yet; one that has a position is never moved by it
+(`heliograph offsets set` does that). It is a list of `[topic[:partition]=]where`, of which the first that fits a
+partition decides; `topic` is a name or a regular expression, matched in full. Where none fits, the source's
+`consumer.auto.offset.reset` decides, as in MM2.
+
+| where | begins at |
+| --- | --- |
+| `earliest` | the first record that is there |
+| `latest` | the end, as it is when the partition is begun |
+| `timestamp:2026-11-01T00:00:00Z` | the first record of that time or later (or ms since 1970); none: the end |
+| `offset:1200` | that very offset |
+| `file:PATH` | what the items in that file say, one a line, `#` for comments |
+
+```properties
+us->eu.start = orders:3=offset:1200, orders=timestamp:2026-11-01T00:00:00Z, file:/etc/starts.txt, latest
+```
+
+A partition whose offset lies behind its log's end is parked until the source gets there; where retention took the
+offset, it begins at the first record that is there, with a warning. A topic that was deleted and made anew
+begins at its first record, whatever `start` says (`on.source.recreated`).
 """
 
 

@@ -17,6 +17,7 @@ import click
 from heliograph import __version__
 from heliograph.errors import (
     ConfigError,
+    Held,
     HeliographError,
     JavaMissing,
     LoginFailed,
@@ -33,6 +34,7 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # What a person must put right before it is worth starting again; anything else failed while running.
 BAD_INPUT_ERRORS = (
     ConfigError,
+    Held,
     JavaMissing,
     LoginFailed,
     SameCluster,
@@ -50,6 +52,7 @@ Exit codes:
   1    it failed while running; `demo`: or the copy differs
   2    bad input, found before anything is written: arguments, the file, a cluster that
        cannot be reached, a login or a certificate refused, no permission, Java missing
+  3    `plan`: something would change; `adopt`: an MM2 still runs
   130  interrupted before it could end in order (a second Ctrl-C ends at once)
 """
 
@@ -57,11 +60,17 @@ Exit codes:
 VERBS = {
     "run": ("heliograph.cli.run", "Mirror topics as an mm2.properties file says."),
     "demo": ("heliograph.cli.demo", "Two embedded clusters mirror each other before your eyes."),
+    "plan": ("heliograph.cli.plan", "What a start would make, alter and copy; writes nothing."),
+    "offsets": ("heliograph.cli.offsets", "Where a flow stands, and where it shall go on."),
+    "adopt": ("heliograph.cli.adopt", "What is found of a MirrorMaker 2, and what becomes of it."),
     "doctor": ("heliograph.cli.doctor", "Check this machine, a file and its clusters; say what to fix."),
     "kafka": ("heliograph.cli.kafka", "A real Kafka on this machine, to play with."),
     "warm": ("heliograph.cli.warm", "Prepare this machine once, so that starts are quick."),
     "explain": ("heliograph.cli.explain", "Every effective value of a file, and where it came from."),
+    "incidents": ("heliograph.cli.incidents", "What went wrong with records on their way, to the offset."),
+    "quarantine": ("heliograph.cli.quarantine", "Records that a target refused: list them, see one, send them again."),
     "keys": ("heliograph.cli.keys", "The configuration keys, and which of them are honoured."),
+    "metrics": ("heliograph.cli.metrics", "The metrics that `run --http` serves."),
 }
 
 
@@ -106,6 +115,7 @@ def cli(ctx: click.Context, verbose: bool, debug: bool) -> None:
     Examples:
       heliograph demo --seconds 20              see it work; needs Java >= 17 and nothing else
       heliograph doctor mm2.properties          is everything in place?
+      heliograph plan mm2.properties            what a start would make, alter and copy
       heliograph explain mm2.properties         what counts, and from which line
       heliograph run mm2.properties             mirror, until Ctrl-C
       heliograph run mm2.properties --master spark://host:7077 -X spark.executor.memory=2g

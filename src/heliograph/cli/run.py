@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.errors import HeliographError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 )
 @click.option("--lenient", is_flag=True, help="Warn about unknown keys and Java classes instead of refusing the file.")
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
+@click.option("--until-current", is_flag=True, help="Copy what is there now, check it, say so, and end.")
+@click.option("--compare", is_flag=True, help="With --until-current: read both sides, compare every record.")
+@click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status and /health there; loopback unless named.")
+@click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may read it.")
 @log_options
 def command(
     file: Path,
@@ -44,6 +50,10 @@ def command(
     report_seconds: float,
     lenient: bool,
     seconds: float | None,
+    until_current: bool,
+    compare: bool,
+    http: str | None,
+    insecure: bool,
 ) -> int:
     """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
 
@@ -54,28 +64,42 @@ def command(
     Examples:
       heliograph run mm2.properties
       heliograph run mm2.properties --clusters eu ap
+      heliograph run mm2.properties --http 8083
+      heliograph run mm2.properties --until-current
       heliograph run mm2.properties --master spark://host:7077 -X spark.executor.memory=2g
 
     \b
-    Exit codes: 0 stopped in order, 1 a flow failed, 2 the file or a cluster must be put right
-    (nothing was written), 130 or 143 ended at once by a second signal.
+    Exit codes: 0 stopped in order, 1 a flow failed (--until-current: or something was not copied),
+    2 the file or a cluster must be put right (nothing was written), 130 or 143 ended at once by a
+    second signal.
     """
-    from heliograph.cli import show, watch
+    from heliograph.cli import current, show, watch
     from heliograph.config.load import load
 
+    if compare and not until_current:
+        raise click.UsageError("--compare is about --until-current, which is not given")
     spark_settings = _settings(settings)
+    address = _address(http, insecure)
     targets = _aliases(clusters, more)
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
         runner = make_runner((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds)
-        with show.view(report_seconds) as view:
+        with serving(runner, address), show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
-            watch.follow(runner, stop, view, seconds=seconds)
-            sound = watch.end(runner, stop, view)
+            try:
+                course = current.Course(config.flows, runner, compare=compare) if until_current else None
+            except HeliographError:  # an end that cannot be asked for
+                watch.end(runner, stop, view)
+                raise
+            watch.follow(runner, stop, view, seconds=seconds, done=course.look if course else lambda: False)
+            # What was not ended in order cannot be checked: then it is no success.
+            sound = watch.end(runner, stop, view, code_if_late=1 if course else 0)
+    if course is not None:
+        return course.conclude() if sound else 1
     return 0 if sound else 1
 
 
@@ -86,6 +110,35 @@ def make_runner(
     from heliograph.flow.runner import Runner
 
     return Runner(flows, master=master, spark_settings=spark_settings, epoch_seconds=epoch_seconds)
+
+
+@contextmanager
+def serving(runner: Runner, address: tuple[str, int] | None) -> Iterator[None]:
+    """Inside, the runner can be asked over HTTP, if somebody wants that."""
+    if address is None:
+        yield
+        return
+    from heliograph.http.pages import Pages
+    from heliograph.http.routing import Router
+    from heliograph.http.server import Server
+
+    server = Server(*address, Router(Pages(runner).routes()))
+    server.start()
+    click.echo(f"serving {server.url}/metrics, /status and /health", err=True)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def _address(http: str | None, insecure: bool) -> tuple[str, int] | None:
+    from heliograph.http.server import parse_address
+
+    if http is None:
+        if insecure:
+            raise click.UsageError("--insecure is about --http, which is not given")
+        return None
+    return parse_address(http, insecure=insecure)
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:

@@ -19,7 +19,15 @@ from rich.text import Text
 
 from heliograph.flow.status import FlowStatus, ParkedPartition
 
-COLOURS = {"running": "green", "idle": "cyan", "starting": "yellow", "restarting": "yellow", "failed": "bold red"}
+COLOURS = {
+    "running": "green",
+    "idle": "cyan",
+    "starting": "yellow",
+    "restarting": "yellow",
+    "parked": "yellow",
+    "stalled": "bold red",
+    "failed": "bold red",
+}
 PARKED_SHOWN = 8  # more would push the table off a terminal of 24 lines
 
 
@@ -136,11 +144,19 @@ def _notes(statuses: Sequence[FlowStatus]) -> list[Text]:
         for status in statuses
         if status.reason
     ]
+    notes += [
+        Text(f"{status.name}: {_incidents(status)}", style="yellow") for status in statuses if status.last_incident
+    ]
     parked = [(status.name, one) for status in statuses for one in status.parked]
     notes += [_parked(name, one) for name, one in parked[:PARKED_SHOWN]]
     if len(parked) > PARKED_SHOWN:
         notes.append(Text(f"… and {len(parked) - PARKED_SHOWN} more parked", style="yellow"))
     return notes
+
+
+def _incidents(status: FlowStatus) -> str:
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(status.incidents.items()))
+    return f"incidents: {counted}; the last: {status.last_incident}"
 
 
 def _parked(flow: str, one: ParkedPartition) -> Text:

@@ -101,10 +101,11 @@ def follow(
     *,
     seconds: float | None = None,
     each: Callable[[tuple[FlowStatus, ...]], object] = lambda _statuses: None,
+    done: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Shows it until it ends, somebody asks to stop, or the seconds are over."""
+    """Shows it until it ends, somebody asks to stop, the seconds are over, or `done` says so."""
     until = time.monotonic() + seconds if seconds is not None else float("inf")
-    while not stop.asked and time.monotonic() < until:
+    while not stop.asked and time.monotonic() < until and not done():
         statuses = runner.status()
         view.update(statuses)
         each(statuses)
@@ -113,8 +114,8 @@ def follow(
     view.update(runner.status())
 
 
-def end(runner: Runner, stop: Stop, view: View | None = None) -> bool:
-    """Ends it in order if that can be done in time. Whether every flow was sound."""
+def end(runner: Runner, stop: Stop, view: View | None = None, *, code_if_late: int = 0) -> bool:
+    """Ends it in order if that can be done in time; else the process, with this code. Whether every flow was sound."""
     statuses = runner.status()
     left_s = stop.left_s
     thread = threading.Thread(target=runner.stop, args=(left_s,), name="stop", daemon=True)
@@ -122,7 +123,7 @@ def end(runner: Runner, stop: Stop, view: View | None = None) -> bool:
     thread.join(left_s + 0.3)
     sound = not any(status.state == "failed" for status in statuses)
     if thread.is_alive():
-        leave(0 if sound else 1)
+        leave(code_if_late if sound else 1)
     if view:
         view.update(runner.status())
     return sound

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from heliograph import policy
-from heliograph.config import keys, values
+from heliograph.config import keys, starts, values
+from heliograph.config.incidents import policies_of
 from heliograph.config.model import Explained
 from heliograph.config.naming import check_alias, check_overrides, naming_of, positions_topic
 from heliograph.config.reader import NEVER_S, Reader, explained, text_of
@@ -121,6 +122,7 @@ class Maker:
             replication_factor=reader.integer(base, "replication.factor", 2),
             isolation=_isolation(reader, consumer),
             start_at=_start_at(reader, consumer),
+            start=reader.read(base, "start", starts.rules, plain.start),
             offset_storage_replication_factor=reader.integer(worker, "offset.storage.replication.factor", 3),
             offset_storage_partitions=reader.integer(worker, "offset.storage.partitions", 25),
             positions_topic=reader.read(worker, "offset.storage.topic", positions_topic(source), None),
@@ -146,6 +148,7 @@ class Maker:
             emit_heartbeats_s=reader.interval_s(base, "emit.heartbeats", 1),
             heartbeats_replication_factor=reader.integer(base, "heartbeats.topic.replication.factor", 3),
             admin_timeout_s=reader.integer(base, "admin.timeout.ms", 60_000) / 1000,
+            on=policies_of(base, reader),
         )
         return flow, tuple(reader.rows)
 

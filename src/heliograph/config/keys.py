@@ -33,6 +33,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "use.defaults.from": ("source", "target"),
     "offset-syncs.topic.location": ("source", "target"),
     "heliograph.mm2.rules": ("3", "4"),
+    "on.gap": ("skip", "stop"),
+    "on.source.recreated": ("restart", "stop"),
+    "on.source.truncated": ("restart", "stop"),
+    "on.target.lost": ("restart", "skip", "stop"),
+    "on.refused": ("quarantine", "skip", "stop"),
     # Java classes cannot be loaded here; these say what we do anyway.
     "topic.filter.class": ("DefaultTopicFilter", MIRROR + "DefaultTopicFilter"),
     "group.filter.class": ("DefaultGroupFilter", MIRROR + "DefaultGroupFilter"),
@@ -113,6 +118,7 @@ _FLOW = _rows(
     heartbeats.replication.enabled | BOOL | true | Whether heartbeat topics are copied whatever `topics` says.
     tasks.max | INT | - | Most Spark tasks for the flow. Unset: as many as the work can use (MM2: 1).
     replication.factor | FACTOR | 2 | Of new remote topics; -1: the target's default.
+    start | START | - | Where partitions begin that have no position yet; see above. Heliograph's own.
     refresh.topics.interval.seconds | INTERVAL | 600 | How often new topics and partitions are looked for.
     refresh.topics.enabled | BOOL | true | `false`: look for topics only at start.
     replication.policy.class | CLASS | DefaultReplicationPolicy | How topics are named; also `package.module:Class`.
@@ -145,6 +151,11 @@ _FLOW = _rows(
     emit.heartbeats.interval.seconds | INTERVAL | 1 | How often.
     heartbeats.topic.replication.factor | FACTOR | 3 | Of the heartbeats topic.
     admin.timeout.ms | LONG | 60000 | How long calls to the clusters' admin APIs may take.
+    on.gap | STRING | skip | Retention took records before they were read: `skip` goes on behind them, `stop` parks.
+    on.source.recreated | STRING | restart | The topic was made anew: `restart` copies it from its start, `stop` parks.
+    on.source.truncated | STRING | stop | The source ends before what was copied: `stop` parks, `restart` copies anew.
+    on.target.lost | STRING | stop | The copy was deleted or cut: `stop`, `restart` (copy anew), `skip` (go on behind).
+    on.refused | STRING | quarantine | The target takes a record in no batch: `quarantine`, `skip` (not kept), `stop`.
     """,
     honoured=True,
 )

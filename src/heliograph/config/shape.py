@@ -27,6 +27,7 @@ class Kind(Enum):
     BOOL = "boolean"
     PASSWORD = "password"
     CLASS = "class"
+    START = "list of `[topic[:partition]=]start`"
 
 
 @dataclass(frozen=True, slots=True)

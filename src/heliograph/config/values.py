@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from heliograph.config import starts
 from heliograph.config.shape import Key, Kind
 from heliograph.javaregex import java_regex
 
@@ -35,6 +36,8 @@ def check(key: Key, text: str) -> None:
         regexes(text)
     elif key.kind is Kind.SERVERS:
         servers(text)
+    elif key.kind is Kind.START:
+        starts.rules(text)
 
 
 def boolean(text: str) -> bool:

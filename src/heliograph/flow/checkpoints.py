@@ -29,6 +29,7 @@ from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.rewinds import Rewinds
 from heliograph.flow.strangers import Strangers
+from heliograph.flow.windows import Latencies
 from heliograph.formats import Checkpoint
 from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
@@ -51,14 +52,16 @@ class Checkpoints:
         self._strangers = Strangers(flow.name, self._log.topic)
         self._unjudged: list[tuple[int, Record]] = []  # of the topic, with their partitions
         self.known: dict[Key, Checkpoint] = {}  # the last of each, as the topic has it
+        self.latencies = Latencies()  # from reading a group's offset to its checkpoint being in the log
 
     # ---------------------------------------------------------------- a round
 
     def emit(self) -> int:
         """Write what changed; how many."""
-        self._open()
+        self.ensure()
         self._unjudged += self._log.news()
         self._refresh_groups()
+        read_at = time.monotonic()
         committed = self._committed()
         now_ms = time.time_ns() // 1_000_000
         # Positions first: the map is never behind them (its invariant a). The other way round the last run could be
@@ -83,6 +86,7 @@ class Checkpoints:
         if fresh:
             self._log.append(0, [(c.key(), c.value()) for c in fresh], now_ms)
             self.known.update(((c.group, c.tp), c) for c in fresh)
+            self.latencies.note(((c.group, *c.tp) for c in fresh), round((time.monotonic() - read_at) * 1000))
         return len(fresh)
 
     def _worth(self, new: Checkpoint) -> bool:
@@ -96,7 +100,7 @@ class Checkpoints:
 
     # ---------------------------------------------------------------- the topic
 
-    def _open(self) -> None:
+    def ensure(self) -> None:
         if not self._log.partitions:
             self._log.ensure(1, self._flow.checkpoints_replication_factor, "checkpoints.topic.replication.factor")
 

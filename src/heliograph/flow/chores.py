@@ -48,6 +48,10 @@ class Chore:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
     def _run(self) -> None:
         due = time.monotonic() + self._delay_s
         while not self._stop.wait(max(due - time.monotonic(), SOONEST_AGAIN_S)):

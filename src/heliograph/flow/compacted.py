@@ -74,6 +74,12 @@ class CompactedLog:
             for record in self._read(tp, end):
                 yield tp.partition, record
 
+    def between(self, partition: int, first: int, end: int) -> list[Record]:
+        """The records of a stretch, whatever was read before; that is left as it is."""
+        looking = CompactedLog(self._client, self.topic)
+        looking._read_to[partition] = first
+        return [one for one in looking._read(TopicPartition(self.topic, partition), end) if one.offset < end]
+
     def _read(self, tp: TopicPartition, end: int) -> Iterator[Record]:
         at = self._read_to.get(tp.partition, 0)
         while at < end:

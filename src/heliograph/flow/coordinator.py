@@ -21,19 +21,27 @@ from typing import Any
 
 import structlog
 
-from heliograph.errors import HeliographError, WireError
+from heliograph import policy
+from heliograph.errors import HeliographError
+from heliograph.flow import report as reports
+from heliograph.flow.amends import Amends
+from heliograph.flow.claims import Claims
+from heliograph.flow.handover import Handover
+from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
+from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import same_cluster
+from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
+from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowStatus
+from heliograph.flow.status import FlowReport, FlowStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
-from heliograph.mirror.positions import Position, encode
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -41,7 +49,6 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
-LET_END_S = 5.0  # for tasks that were told to finish: longer than they take with a target that does not answer
 
 
 class Coordinator:
@@ -51,27 +58,34 @@ class Coordinator:
         self._epoch_seconds = epoch_seconds
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
-        self._topics = Topics(flow, self._source, self._target)
+        self._tally, self._relay = Tally(), Relay()
         self._positions = PositionsLog(self._planner, flow)
+        self._incidents = Incidents(flow)
+        self._amends = Amends(
+            *(flow, self._source, self._target, self._positions, self._incidents),
+            *(self._is_copied, self._relay.end_all, self._tally.reached),
+        )
+        self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
         self._offsets = OffsetMap(self._planner, flow)
+        self._handover = Handover(self._positions, self._offsets)
+        self._claims = Claims(flow, self._source, self._target, self._positions, self._offsets)
         self._specialists = Specialists(
             flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
         )
         self._survey = Survey()
-        self._tally = Tally()
+        self._observer = Observer(self._tally)
+        self._recovery = Recovery()
+        self._specialists.watch(self._observer, self._copied_partitions, self._recover)
+        self._specialists.also("incidents", self._incidents.look, LOOK_EVERY_S)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
-        self._relay = Relay()
         self._outdated = False  # the plan was made of a survey that is no longer the last
         self._plans: dict[int, list[Assignment]] = {}
         self._shares: list[list[TopicPartition]] = []
-        self._ended: set[tuple[int, int]] = set()  # (epoch, task) whose last report came in
-        self._before: set[tuple[int, int]] = set()  # those of the epoch before
-        self._last_runs: dict[TopicPartition, Any] = {}  # as their last reports had them, since the plan was made
         self._epoch = 0
         self._trouble = ""
-        self._query_state, self._query_reason = "starting", ""
+        self._course = Course()
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
 
     # ---------------------------------------------------------------- life
@@ -85,7 +99,12 @@ class Coordinator:
         self._offsets.ensure()
         self._positions.catch_up()
         self._offsets.catch_up()
-        self._survey = self._topics.survey()
+        try:
+            self._incidents.look()
+        except HeliographError as error:  # whoever may not read them may still copy
+            self._troubled("reading incidents", error)
+        self._survey = self._amends.judge(self._topics.survey())
+        self._observe(self._survey)
         self._watcher.start()
         self._specialists.start()
 
@@ -103,7 +122,7 @@ class Coordinator:
 
     def close(self) -> None:
         self._specialists.close()
-        for client in (self._source, self._target, self._planner):
+        for client in (self._source, self._target, self._planner, self._incidents):
             client.close()
 
     # ---------------------------------------------------------------- what Spark asks
@@ -130,8 +149,12 @@ class Coordinator:
             self._troubled("planning", error)
             time.sleep(ASK_AGAIN_S)
             return after
+        if not assignments:
+            time.sleep(ASK_AGAIN_S)  # none may begin: an epoch without tasks would end at once, and so on
+            return after
         with self._lock:
             self._trouble = ""
+            self._course.epochs += 1
             self._epoch = after + 1
             self._plans = {after + 1: assignments}
         self._relay.turn_to(after + 1, len(assignments))
@@ -143,21 +166,15 @@ class Coordinator:
 
     def _assign(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
         with self._lock:
-            # Every task of the last epoch has told its positions: then there is nothing to read back.
-            self._before = {(a.epoch, a.task) for plan in self._plans.values() for a in plan}
-            all_told = self._all_told()
-            self._ended &= self._before
-            self._last_runs = {}
-        known = self._positions.known if all_told else self._positions.catch_up()
-        recreated = [r.tp for r in routes if _recreated(known.get(r.tp), r)]
-        if recreated:
-            log.warning("source topics were created again: copied anew", flow=self.flow.name, partitions=recreated[:10])
-            self._let_all_end()  # a position of the old topic must not come between the void and the new claim
-            self._positions.void(recreated)
+            self._handover.expect({(a.epoch, a.task) for plan in self._plans.values() for a in plan})
+        if not self._handover.all_told:
+            self._positions.catch_up()
+        self._amends.settle(routes)
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
-        self._claim([r for r in routes if (p := known.get(r.tp)) is None or not p.claimed], set(recreated))
+        if self._claims.claim(routes):
+            self._observe(self._survey)
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
-        by_tp = {r.tp: r for r in routes if r.tp in self._positions.known}
+        by_tp = {r.tp: r for r in routes if (p := self._positions.known.get(r.tp)) is not None and p.claimed}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
         return [
@@ -175,62 +192,25 @@ class Coordinator:
                 seconds=self._epoch_seconds,
                 lanes=tuple(self._lane(by_tp[tp]) for tp in share),
                 coordinator=self._coordinates,
+                incidents_topic=policy.incidents_topic(self.flow.source.alias),
+                quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
+                storage_replication_factor=self.flow.offset_storage_replication_factor,
+                on=self.flow.on,
                 relay=relay,
             )
             for task, share in enumerate(self._shares)
         ]
 
-    def _let_all_end(self) -> None:
-        deadline = time.monotonic() + LET_END_S
-        self._relay.say("finish")
-        while self._relay.busy and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-    def _all_told(self) -> bool:
-        return bool(self._before) and self._before <= self._ended
-
     def _lane(self, route: Route) -> LaneSpec:
         position = self._positions.known[route.tp]
         last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
-        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run)
-
-    def _claim(self, routes: list[Route], anew: set[TopicPartition]) -> None:
-        """Start where MM2 stopped, if it was here; otherwise at the log's beginning, which the claim then fixes."""
-        if not routes:
-            return
-        starts = self._source.list_offsets([r.tp for r in routes], at=self.flow.start_at)
-        ends = self._target.list_offsets([r.remote for r in routes], at="latest")
-        self._doubt([r for r in routes if r.tp not in anew], ends)
-        wanted = {}
-        for route in routes:
-            known = self._positions.known.get(route.tp)
-            if known is not None and known.claimed:
-                continue
-            start, end = starts[route.tp], ends[route.remote]
-            if isinstance(start, WireError) or isinstance(end, WireError):
-                why = start if isinstance(start, WireError) else end
-                log.warning("no start yet", flow=self.flow.name, partition=str(route.tp), why=str(why))
-                continue
-            at = known.next_offset if known and route.tp not in anew else start
-            self._offsets.begin_anew(Subject(route.tp, route.topic_id), at, end)
-            wanted[route.tp] = (at, route.topic_id, end)
-        self._positions.claim(wanted)
-
-    def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
-        """Positions that others wrote, and that no mirror can have reached."""
-        known = {r: p for r in routes if (p := self._positions.known.get(r.tp)) is not None}
-        ends = self._source.list_offsets([r.tp for r in known], at="latest") if known else {}
-        beyond = {
-            r.tp: (end, remote_ends[r.remote] == 0)
-            for r, position in known.items()
-            if isinstance(end := ends[r.tp], int) and position.next_offset > end
-        }
-        if beyond:
-            self._positions.doubt(beyond)
+        told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
+        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told)
 
     # ---------------------------------------------------------------- what tasks say
 
     def joined(self, task: TaskKey, voice: Voice) -> None:
+        self._observer.joined(task)
         self._relay.joined(task, voice)
         if task[2] > 0:
             self._tell_positions(task, voice, "positions")
@@ -243,35 +223,30 @@ class Coordinator:
         """To a repeated attempt, or one that takes over: where its partitions stand now."""
         with self._lock:
             assigned = [lane.tp for a in self._plans.get(task[0], ()) if a.task == task[1] for lane in a.lanes]
-            handed_over = task[2] == 0 and self._all_told()
-            runs = dict(self._last_runs)
-        known: Mapping[TopicPartition, Position] = self._positions.known
-        if not handed_over:
-            try:
-                known = self._positions.catch_up()
-                self._offsets.catch_up()
-            except HeliographError as error:
-                self._troubled("reading positions for a task", error)
-                known = {}
-            runs = {tp: self._offsets.last_run(tp, known[tp]) for tp in assigned if tp in known}
-        lanes = [(*tp, encode(known[tp]).decode(), runs[tp]) for tp in assigned if tp in runs and tp in known]
+        try:
+            lanes = self._handover.standing(assigned, attempt=task[2])
+        except HeliographError as error:
+            self._troubled("reading positions for a task", error)
+            lanes = []
         voice.say(word, lanes=lanes)
 
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
+        self._observer.reported(task, report)
         for lane in report["lanes"]:
             self._specialists.copied(_tp_of(lane), lane["run"])
+        wishes = [lane for lane in report["lanes"] if lane.get("wish")]
+        news = [self._amends.wished(_tp_of(lane), lane["wish"], lane["producer"]) for lane in wishes]
+        if any(news):
+            self._replan()
         if report["final"]:
-            for lane in report["lanes"]:
-                self._positions.learn(_tp_of(lane), lane["next"], lane["sequence"], lane["target"])
-            with self._lock:
-                self._ended.add(task[:2])
-                self._last_runs.update((_tp_of(lane), lane["run"]) for lane in report["lanes"])
+            self._handover.heard(task[:2], report["lanes"])
 
     def ready(self, task: TaskKey) -> None:
         self._let_go(self._relay.ready(task))
 
     def left(self, task: TaskKey) -> None:
+        self._observer.left(task)
         self._let_go(self._relay.left(task))
 
     def _let_go(self, free: list[tuple[TaskKey, Voice]]) -> None:
@@ -280,15 +255,38 @@ class Coordinator:
 
     # ---------------------------------------------------------------- new topics
 
+    def _replan(self) -> None:
+        """Some partition is to begin anew, which only a plan can do."""
+        with self._changed:
+            self._outdated = True
+            self._changed.notify_all()
+        self._relay.say("turn")
+
+    def _is_copied(self, tp: TopicPartition) -> bool:
+        with self._lock:
+            planned = any(lane.tp == tp for plan in self._plans.values() for a in plan for lane in a.lanes)
+        return self._relay.turning or (planned and self._relay.busy)
+
     def _copied_topics(self) -> dict[str, str]:
         with self._lock:
             return {r.tp.topic: r.remote.topic for r in self._survey.routes}
+
+    def _copied_partitions(self) -> list[TopicPartition]:
+        with self._lock:
+            return [r.tp for r in self._survey.routes]
+
+    def _recover(self) -> None:
+        """Partitions that stall while nothing is in their way get new tasks."""
+        ill = self._recovery.due(self._observer.verdicts(self._look().because), time.monotonic())
+        if ill:
+            log.warning("stalled for no reason: tasks begin anew", flow=self.flow.name, partitions=list(map(str, ill)))
+            self._relay.say("finish")  # not to hand over: what they hold is what stalls
 
     def _watch(self) -> None:
         wait = self._interval()
         while not self._wait_stopping(wait):
             try:
-                survey = self._topics.survey()
+                survey = self._amends.judge(self._topics.survey())
             except HeliographError as error:
                 self._troubled("looking for topics", error)
                 wait = min(max(wait, TROUBLE_BACKOFF_S[0]) * 2, TROUBLE_BACKOFF_S[1])
@@ -310,9 +308,13 @@ class Coordinator:
             self._outdated = self._outdated or changed
             self._changed.notify_all()
         self._tally.forget(gone)
+        self._observe(survey)
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
-            self._relay.say("turn")
+            self._relay.say("turn" if survey.routes else "finish")  # there may be nobody to hand over to
+
+    def _observe(self, survey: Survey) -> None:
+        self._observer.copy({r.tp: r.remote for r in self._claims.started(survey).routes})
 
     def _wait_stopping(self, seconds: float) -> bool:
         with self._changed:
@@ -326,46 +328,24 @@ class Coordinator:
 
     # ---------------------------------------------------------------- what people see
 
-    def query(self, state: str, reason: str = "") -> None:
-        """The supervisor's word on the flow's streaming query."""
+    def query(self, state: str, reason: str = "", again_at: float | None = None) -> None:
+        """The supervisor's word on the flow's streaming query, and when it will be started again."""
         with self._lock:
-            self._query_state, self._query_reason = state, reason
+            self._course.say(state, reason, again_at)
 
     def status(self) -> FlowStatus:
-        records_per_s, bytes_per_s = self._tally.per_second()
+        return reports.status(self._look())
+
+    def report(self) -> FlowReport:
+        return reports.report(self._look(), self._observer)
+
+    def _look(self) -> Look:
         with self._lock:
-            survey, tasks = self._survey, self._relay.tasks
-            state, reason = self._query_state, self._query_reason or self._trouble
-        if not reason and self._tally.trouble:
-            reason = self._tally.trouble[0]
-        if not reason and (troubles := self._specialists.troubles):
-            reason = troubles[0]
-        if state == "running" and not survey.routes:
-            state, reason = "idle", reason or "no topic matches yet"
-        elif state == "running" and not tasks and not self._tally.total("records"):
-            state = "starting"
-        return FlowStatus(
-            name=self.flow.name,
-            state=state,
-            reason=reason,
-            topics=survey.topics,
-            partitions=len(survey.routes),
-            tasks=tasks,
-            records=self._tally.total("records"),
-            bytes=self._tally.total("bytes"),
-            records_per_s=records_per_s,
-            bytes_per_s=bytes_per_s,
-            lag_records=self._tally.lag({r.tp for r in survey.routes}),
-            duplicates_refused=self._tally.total("repeated"),
-            retries=self._tally.total("retries"),
-            epoch=self._epoch,
-            parked=survey.parked + self._tally.parked(),
-        )
+            survey, tasks = self._claims.started(self._survey), self._relay.tasks
+            course, epoch = replace(self._course, trouble=self._trouble), self._epoch
+        counts = self._incidents.counts
+        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists, counts)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(lane["topic"], lane["partition"])
-
-
-def _recreated(position: Any, route: Route) -> bool:
-    return bool(position and position.topic_id and route.topic_id and position.topic_id != route.topic_id)

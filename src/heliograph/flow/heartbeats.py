@@ -18,10 +18,15 @@ class Heartbeats:
     def __init__(self, flow: Flow, target: Client) -> None:
         self._flow = flow
         self._log = CompactedLog(target, HEARTBEATS)
+        self.beat_at: float | None = None  # monotonic; the last that is in the log
 
-    def beat(self) -> None:
+    def ensure(self) -> None:
         if not self._log.partitions:
             self._log.ensure(1, self._flow.heartbeats_replication_factor, "heartbeats.topic.replication.factor")
+
+    def beat(self) -> None:
+        self.ensure()
         now_ms = time.time_ns() // 1_000_000
         beat = Heartbeat(self._flow.source.alias, self._flow.target.alias, now_ms)
         self._log.append(0, [(beat.key(), beat.value())], now_ms)
+        self.beat_at = time.monotonic()

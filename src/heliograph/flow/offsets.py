@@ -135,6 +135,16 @@ class OffsetMap:
             runs = self._runs.get(Subject(tp, position.topic_id))
             return runs.open_to(position.target) if runs else None
 
+    def find(self) -> bool:
+        """Whether the topic is there; nothing is made."""
+        return bool(self._log.count())
+
+    def spans(self, tp: TopicPartition, position: Position) -> list[Span]:
+        """Every run of the partition up to its position."""
+        with self._lock:
+            runs = self._runs.get(Subject(tp, position.topic_id))
+            return runs.spans(position.target) if runs else []
+
     def begin_anew(self, subject: Subject, source_start: int, target_end: int) -> None:
         """The partition is about to be copied from `source_start`, behind `target_end`. What the map says of records
         that come again, or of a remote topic that was there before this one, is void."""

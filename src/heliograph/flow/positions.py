@@ -7,7 +7,7 @@ passed over; an offset that can be read and cannot be is taken back by `doubt`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
@@ -55,6 +55,10 @@ class PositionsLog:
     def ensure(self) -> None:
         self._log.ensure_storage(self._flow)
 
+    def find(self) -> bool:
+        """Whether the topic is there; nothing is made."""
+        return bool(self._log.count())
+
     def catch_up(self) -> Mapping[TopicPartition, Position]:
         """Read everything new and fold it in."""
         with self._lock:
@@ -63,12 +67,16 @@ class PositionsLog:
             self._strangers.tell()
             return self.known
 
-    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int) -> None:
-        """A task's own last word, which it has also written: saves reading it back."""
+    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int, *, producer_id: int) -> bool:
+        """A task's own last word, which it has also written: saves reading it back. One of an era that is over (the
+        partition began anew meanwhile) says nothing about this one; whether it is not."""
         with self._lock:
             known = self.known.get(tp)
-            if known is not None and known.claimed and next_offset >= known.next_offset:
+            if known is None or not known.claimed or known.producer_id != producer_id:
+                return False
+            if next_offset >= known.next_offset:
                 self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence, target=target)
+            return True
 
     def claim(self, wanted: Mapping[TopicPartition, tuple[int, UUID | None, int]]) -> None:
         """Rule G, for partitions without a claimed position: `wanted` says where each would start, and where its remote
@@ -85,16 +93,13 @@ class PositionsLog:
         lost = {tp: self.known[tp] for tp, mine in claims.items() if self.known[tp].producer_id != mine.producer_id}
         self.write(lost)  # invariant d of positions: the winner's claim is the last of the two in the log
 
-    def void(self, tps: Iterable[TopicPartition]) -> None:
-        """Start a new era (invariant a): a position without a producer id at the beginning of the log."""
-        self.write({tp: Position(0) for tp in tps})
-        self.catch_up()
-
-    def write(self, entries: Mapping[TopicPartition, Position]) -> None:
+    def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
+        """None: it has none any more."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for tp, position in entries.items():
             key = key_of(self._alias, tp)
-            by_partition.setdefault(partition_for(key, self.partitions), []).append((key, encode(position)))
+            value = None if position is None else encode(position)
+            by_partition.setdefault(partition_for(key, self.partitions), []).append((key, value))
         for partition, pairs in by_partition.items():
             self._log.append(partition, pairs)
 

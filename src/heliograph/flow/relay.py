@@ -15,9 +15,11 @@ Invariants:
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, Protocol
 
 TaskKey = tuple[int, int, int]  # epoch, task, attempt
+LET_END_S = 5.0  # for tasks that were told to finish: longer than they take with a target that does not answer
 
 
 class Voice(Protocol):
@@ -45,6 +47,12 @@ class Relay:
         """How many copy; one that takes over from another counts once."""
         with self._lock:
             return len({task for _, task, _ in self._voices})
+
+    @property
+    def turning(self) -> bool:
+        """Whether tasks of an epoch that is over go on."""
+        with self._lock:
+            return any(key[0] < self._epoch for key in self._voices)
 
     def turn_to(self, epoch: int, tasks: int) -> None:
         """The next epoch, of so many tasks, is about to begin."""
@@ -83,6 +91,13 @@ class Relay:
             voices = list(self._voices.values())
         for voice in voices:
             voice.say(word)
+
+    def end_all(self) -> None:
+        """Nobody copies any more when this returns, unless somebody does not hear."""
+        deadline = time.monotonic() + LET_END_S
+        self.say("finish")
+        while self.busy and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _free(self) -> list[tuple[TaskKey, Voice]]:
         with self._lock:

@@ -21,7 +21,7 @@ from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowStatus
+from heliograph.flow.status import FlowReport, FlowStatus
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ class Runner:
             return tuple(self._beats(beating) for beating in self._beating)
         return tuple(coordinator.status() for coordinator in self._coordinators)
 
+    def report(self) -> tuple[FlowReport, ...]:
+        return tuple(coordinator.report() for coordinator in self._coordinators)
+
     def _beats(self, beating: Specialists) -> FlowStatus:
         """Of a pair that copies nothing. Shown only when no pair does: beside flows it would be noise."""
         state = "stopped" if self._stopping.is_set() else "idle"
@@ -152,7 +155,8 @@ class Runner:
                 return
             backoff = RESTART_FIRST_S if time.monotonic() - began > HEALTHY_S else min(backoff * 2, RESTART_MOST_S)
             log.warning("query ended, starting it again", flow=coordinator.flow.name, why=reason, in_s=backoff)
-            coordinator.query("restarting", f"the streaming query ended: {reason}; again in {backoff:.0f} s")
+            again_at = time.monotonic() + backoff
+            coordinator.query("restarting", f"the streaming query ended: {reason or 'stopped'}", again_at)
             self._stopping.wait(backoff)
 
 

@@ -7,17 +7,21 @@ data, and none of them waits for another.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from heliograph.flow.acls import AclSync
 from heliograph.flow.checkpoints import Checkpoints
 from heliograph.flow.chores import Chore
 from heliograph.flow.configs import ConfigSync
+from heliograph.flow.ends import LOOK_EVERY_S, Ends
 from heliograph.flow.groups import GroupSync
 from heliograph.flow.heartbeats import Heartbeats
+from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.syncs import OffsetSyncs
+from heliograph.flow.windows import Latencies
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -41,17 +45,22 @@ class Specialists:
         self._clients: list[Client] = []
         self._chores: list[Chore] = []
         self._syncs: OffsetSyncs | None = None
+        self._beats: Heartbeats | None = None
+        self._presence: Presence | None = None
+        self.checkpoint_latencies: Latencies | None = None
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
             self._offset_syncs()
             self._checkpoints(offsets, positions)
             self._topics(topics, altered)
+            self._presence = Presence(flow, self._client(flow.target))
+            self._add("presence", self._presence.beat, BEAT_S)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
         if every_s is not None:
-            beats = Heartbeats(self.flow, self._client(self.flow.target))
-            self._add("heartbeats", beats.beat, every_s, delay_s=every_s)
+            self._beats = Heartbeats(self.flow, self._client(self.flow.target))
+            self._add("heartbeats", self._beats.beat, every_s, delay_s=every_s)
 
     def _offset_syncs(self) -> None:
         if self.flow.emit_offset_syncs:
@@ -64,6 +73,7 @@ class Specialists:
             return
         source, target = self._client(flow.source), self._client(flow.target)
         checkpoints = Checkpoints(flow, source, target, offsets, positions)
+        self.checkpoint_latencies = checkpoints.latencies
         self._add("checkpoints", checkpoints.emit, flow.emit_checkpoints_s)
         if flow.sync_group_offsets_s is not None:
             groups = GroupSync(flow, self._client(flow.target), checkpoints)
@@ -77,6 +87,21 @@ class Specialists:
         if flow.sync_topic_acls_s is not None:
             acls = AclSync(flow, self._client(flow.source), self._client(flow.target))
             self._add("topic ACLs", lambda: acls.sync(topics()), flow.sync_topic_acls_s)
+
+    def watch(
+        self,
+        observer: Observer,
+        partitions: Callable[[], Collection[TopicPartition]],
+        recover: Callable[[], None],
+    ) -> None:
+        """Look at the sources' ends too, and see to partitions that stall for no reason."""
+        ends = Ends(self.flow, self._client(self.flow.source), observer, partitions)
+        self._add("source ends", ends.look, LOOK_EVERY_S)
+        self._add("recovery", recover, LOOK_EVERY_S)
+
+    def also(self, what: str, action: Callable[[], object], interval_s: float) -> None:
+        """A chore of somebody else's."""
+        self._add(what, action, interval_s, delay_s=interval_s)
 
     def _client(self, cluster: Cluster) -> Client:
         client = Client(cluster, timeout_s=self.flow.admin_timeout_s)
@@ -100,14 +125,30 @@ class Specialists:
         deadline = time.monotonic() + JOIN_S
         for chore in self._chores:
             chore.join(max(deadline - time.monotonic(), 0))
+        if self._presence is not None:
+            self._leave(self._presence)
         for client in self._clients:
             client.close()
+
+    def _leave(self, presence: Presence) -> None:
+        """Nobody runs the flow here any more. A beat that is on its way is waited for, one that hangs is not: it has
+        the connection."""
+        beats = [chore for chore in self._chores if chore.what == "presence"]
+        for chore in beats:
+            chore.join(JOIN_S)
+        if all(chore.ended for chore in beats):
+            presence.leave()
 
     # ---------------------------------------------------------------- what it hears and says
 
     def copied(self, tp: TopicPartition, run: Sequence[int] | None) -> None:
         if self._syncs is not None:
             self._syncs.note(tp, run)
+
+    @property
+    def heartbeat_age_s(self) -> float | None:
+        beat_at = self._beats.beat_at if self._beats is not None else None
+        return None if beat_at is None else time.monotonic() - beat_at
 
     @property
     def troubles(self) -> tuple[str, ...]:

@@ -1,14 +1,20 @@
 """What a running flow says about itself: the values between the coordinator, which fills them, and whoever shows them.
 
-Answers for the shape only. The coordinator (`flow.runner`) counts and decides; `cli.show` draws.
+Answers for the shape only. The coordinator (`flow.runner`) counts and decides; `cli.show` draws, `http` serves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-STATES = ("starting", "running", "idle", "restarting", "failed", "stopped")
+from heliograph.mirror.incidents import Incident
+from heliograph.mirror.timing import Histogram, Spread
+
+# `running` and `idle` are sound; `stalled` and `parked` say that some partition is; the others are of the whole flow.
+STATES = ("starting", "running", "idle", "stalled", "parked", "restarting", "failed", "stopped")
+SOUND = frozenset({"running", "idle"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class FlowStatus:
 
     name: str
     state: str  # one of STATES
-    reason: str = ""  # why it is restarting, failed or idle
+    reason: str = ""  # why it is not sound, in words; or what troubles it although it is
     topics: int = 0
     partitions: int = 0
     tasks: int = 0
@@ -40,6 +46,63 @@ class FlowStatus:
     retries: int = 0
     epoch: int = 0
     parked: tuple[ParkedPartition, ...] = ()
+    lag_seconds: float | None = None  # of the partition that is farthest behind
+    stalled: int = 0  # partitions whose source moved while they did not
+    # Of all that the incidents topic holds, so that a restart forgets nothing:
+    incidents: Mapping[str, int] = field(default_factory=dict)  # by kind
+    gap_offsets: int = 0  # source offsets that were never copied and never will be
+    refused_records: int = 0  # passed over because the target refused them
+    last_incident: str = ""  # in words, if it is not old
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition at one moment. Counters count from the start of this process; None: not known yet."""
+
+    topic: str
+    partition: int
+    remote_topic: str
+    state: str  # flow.health.Health
+    reason: str  # in words, with seconds
+    because: str  # the same without, for whoever groups by it
+    stalled_s: float
+    task: int | None
+    position: int | None
+    source_end: int | None
+    lag_records: int | None
+    lag_bytes: int | None  # an estimate: records × the bytes that records of this partition had so far
+    lag_seconds: float | None
+    counters: Mapping[str, int]
+    records_per_s: float
+    bytes_per_s: float
+    latency: Spread  # both of the last half minute or minute
+    age: Spread
+
+    @property
+    def healthy(self) -> bool:
+        return self.state in ("idle", "moving")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReport:
+    """Everything about one flow: what /status and /metrics are made of."""
+
+    source: str
+    target: str
+    status: FlowStatus
+    because: str = ""  # the reason without seconds
+    partitions: tuple[PartitionStatus, ...] = ()
+    latency: Mapping[str, Histogram] = field(default_factory=dict)  # by topic
+    checkpoint_latency: Histogram | None = None
+    checkpoint_latencies: Mapping[tuple[str, str, int], Spread] = field(default_factory=dict)  # group, remote partition
+    heartbeat_age_s: float | None = None  # None: none was written yet, or none is to be
+    epochs: int = 0
+    restarts: int = 0
+    incidents: tuple[Incident, ...] = ()  # the last ones
+
+    @property
+    def healthy(self) -> bool:
+        return self.status.state in SOUND
 
 
 class Runner(Protocol):
@@ -49,6 +112,9 @@ class Runner(Protocol):
         """Checks the clusters (raises what is wrong with them) and starts every flow; does not wait for data."""
 
     def status(self) -> tuple[FlowStatus, ...]: ...
+
+    def report(self) -> tuple[FlowReport, ...]:
+        """The same with every partition and every figure."""
 
     def stop(self, timeout_s: float = 4.0) -> None: ...
 

@@ -57,6 +57,10 @@ class OffsetSyncs:
         self._last: dict[TopicPartition, Last] = {}
         self._flush_at = time.monotonic() + flow.offset_flush_s
 
+    def ensure(self) -> None:
+        if not self._log.partitions:
+            self._log.ensure(1, self._flow.offset_syncs_replication_factor, "offset-syncs.topic.replication.factor")
+
     def note(self, tp: TopicPartition, run: Sequence[int] | None) -> None:
         """A task's word: the run it is in, up to the newest record acknowledged."""
         if run is None:
@@ -80,8 +84,7 @@ class OffsetSyncs:
                 if last.due(self._flow.offset_lag_max) or (flush and last.downstream != last.synced)
             }
             runs = {tp: self._last[tp].run for tp in due}
-        if not self._log.partitions:
-            self._log.ensure(1, self._flow.offset_syncs_replication_factor, "offset-syncs.topic.replication.factor")
+        self.ensure()
         if not due:
             return 0
         self._log.append(0, [(sync.key(), sync.value()) for sync in due.values()])

@@ -34,6 +34,7 @@ class Seen:
     rate: float = 0.0  # bytes/s, smoothed
     at: float = 0.0
     counts: dict[tuple[int, int, int], dict[str, int]] = field(default_factory=dict)  # by task attempt
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))  # since the process began
 
 
 class Tally:
@@ -65,6 +66,7 @@ class Tally:
             del seen.counts[min(seen.counts)]
         for name in COUNTERS:
             self._totals[name] += lane[name] - before.get(name, 0)
+            seen.totals[name] += lane[name] - before.get(name, 0)
         elapsed = now - seen.at
         if elapsed > 0:
             seen.rate += SMOOTHING * (moved / elapsed - seen.rate)
@@ -75,6 +77,16 @@ class Tally:
     def total(self, name: str) -> int:
         with self._lock:
             return self._totals[name]
+
+    def of(self, tp: TopicPartition) -> dict[str, int]:
+        """The counters of one partition, since the process began."""
+        with self._lock:
+            return dict(self._seen[tp].totals) if tp in self._seen else dict.fromkeys(COUNTERS, 0)
+
+    def reached(self, tp: TopicPartition) -> int:
+        """The next source offset, as last reported; -1: never."""
+        with self._lock:
+            return self._seen[tp].next_offset if tp in self._seen else -1
 
     def rates(self) -> dict[TopicPartition, float]:
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -55,9 +55,16 @@ class Trouble:
     fix: str
 
 
+Withhold = Callable[[Mapping[str, TopicMeta], Mapping[str, str]], dict[str, Trouble]]  # by source topic
+
+
 class Topics:
-    def __init__(self, flow: Flow, source: Client, target: Client) -> None:
+    def __init__(
+        self, flow: Flow, source: Client, target: Client, *, withhold: Withhold = lambda missing, remote_of: {}
+    ) -> None:
+        """`withhold` says which remote topics are not to be made although they are missing, and why."""
         self.flow = flow
+        self._withhold = withhold
         self._source, self._target = source, target
         self._limits: dict[str, int] = {}  # max.message.bytes of remote topics
         self._configs = ConfigSync(flow, source, target, altered=self.forget_limits)
@@ -109,11 +116,14 @@ class Topics:
         """Remote topics as they are then; source topic -> why it has none; remote topic -> why it was not grown."""
         there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
         missing = {name for name in wanted if self._absent(there.get(remote_of[name]))}
-        uncreated, created = self._create({name: len(wanted[name].partitions) for name in sorted(missing)}, remote_of)
+        withheld = self._withhold({name: wanted[name] for name in sorted(missing)}, remote_of)
+        due = sorted(missing - withheld.keys())
+        uncreated, created = self._create({name: len(wanted[name].partitions) for name in due}, remote_of)
+        uncreated |= withheld
         short = {
             remote_of[name]: len(topic.partitions)
             for name, topic in wanted.items()
-            if name not in missing and 0 < len(there[remote_of[name]].partitions) < len(topic.partitions)
+            if name not in missing and 0 < _count(there.get(remote_of[name])) < len(topic.partitions)
         }
         ungrown = self._grow(short)
         expected = created | {remote: count for remote, count in short.items() if remote not in ungrown}
@@ -231,6 +241,10 @@ class Topics:
                 )
             else:
                 parked.append(_without_place(topic, partition, remote, len(has), ungrown))
+
+
+def _count(topic: TopicMeta | None) -> int:
+    return len(topic.partitions) if topic else 0
 
 
 def _led(topic: TopicMeta | None) -> int:

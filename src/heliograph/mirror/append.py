@@ -19,12 +19,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk
-from heliograph.errors import BatchError, HeliographError, WireError
+from heliograph.errors import BatchError, HeliographError, RecordTooLarge, WireError
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, Sent, Verdict
 from heliograph.mirror.pace import Pace
+from heliograph.mirror.timing import Tellings
+from heliograph.mirror.warden import RECORD_CODES, Warden
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Connection, Produced, broker_error, is_retriable, produce_request, produced
+from heliograph.wire.codes import KAFKA_STORAGE_ERROR
 
 # Requests on their way per broker. Rule F allows five batches a lane; with all lanes in every request that is five.
 REQUESTS_IN_FLIGHT = 5
@@ -74,14 +77,17 @@ class Target:
         *,
         drained: Callable[[Lane], None],
         lost_track: Callable[[Lane], None],
-        too_large: Callable[[Lane], None],
+        too_large: Callable[[Lane, Sent, Produced], None],
+        warden: Warden,
     ) -> None:
         self._lanes = {lane.spec.remote: lane for lane in lanes}
         self._drained, self._lost_track, self._too_large = drained, lost_track, too_large
+        self._warden = warden
         self._pushers: dict[int, Pusher] = {}
         self._active: dict[Lane, None] = {}  # lanes with something to send, in turn
         self._notes: list[Note] = []
         self.pace = Pace()
+        self.latencies = Tellings()
         self.brokers = Brokers(cluster, {tp.topic for tp in self._lanes} | notes_topics, selector, self)
         self.brokers.refresh()
 
@@ -169,6 +175,9 @@ class Target:
     def _next(self, lane: Lane) -> Sent | None:
         try:
             return lane.next_batch(self._merge)
+        except RecordTooLarge as error:
+            self._warden.too_large(lane, error)
+            return None
         except BatchError as error:
             offset = error.context.get("offset", lane.acked.next_offset)
             lane.park(f"the record at offset {offset} cannot be appended: {error.message}", error.fix)
@@ -210,33 +219,56 @@ class Target:
     def received(self, node: int, tag: object, response: object) -> None:
         request = self._pushers[node].requests.popleft()
         self.pace.answered(time.monotonic() - request.sent_at)
+        now_ms = time.time_ns() // 1_000_000
         results = {TopicPartition(r.topic, r.partition): r for r in produced(response)}
         for note in request.notes:
             note.done(results[note.tp].error == 0)
         for lane, sent in request.batches:
             if sent in lane.in_flight:  # invariant c
-                self._answered(lane, sent, results[lane.spec.remote])
+                self._answered(lane, sent, results[lane.spec.remote], now_ms)
 
     # ---------------------------------------------------------------- answers
 
-    def _answered(self, lane: Lane, sent: Sent, result: Produced) -> None:
+    def _answered(self, lane: Lane, sent: Sent, result: Produced, now_ms: int) -> None:
         failed_before = lane.has_failed
         match lane.answered(sent, result.error, result.base_offset, retriable=is_retriable(result.error)):
             case Verdict.STORED:
+                lane.write_trouble = ""
+                self._time(lane, sent, now_ms)
                 if not lane.idle:
                     self.wake(lane)
             case Verdict.AGAIN:
                 self.brokers.refresh()
+                lane.write_trouble = self._words(lane, result)
+                if result.error == KAFKA_STORAGE_ERROR:
+                    self._warden.storage(lane)
                 self._pause(lane, failed_before)
             case Verdict.LOST_TRACK:
                 self._lost_track(lane)
             case Verdict.TOO_LARGE:
-                self._too_large(lane)
+                self._too_large(lane, sent, result)
+            case Verdict.REFUSED if result.error in RECORD_CODES:
+                self._warden.refused(lane, sent.piece, result)
             case Verdict.REFUSED:
                 remote = lane.spec.remote
                 error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
-                lane.park(f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}", error.fix)
+                why = f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}"
+                lane.park(why, error.fix)
                 self._lost_track(lane)
+                self._warden.denied(lane, error.code, why)
+
+    def _time(self, lane: Lane, sent: Sent, now_ms: int) -> None:
+        piece = sent.piece
+        if piece.max_timestamp < 0:
+            return  # records of old clients may have none
+        latency_ms = max(now_ms - piece.max_timestamp, 0)
+        lane.latency.note(latency_ms, piece.records)
+        self.latencies.note(lane.spec.tp.topic, latency_ms, piece.records)
+
+    def _words(self, lane: Lane, result: Produced) -> str:
+        remote = lane.spec.remote
+        error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
+        return f"{self.brokers.cluster.alias} takes no records now: {error}"
 
     def _retry(self, lane: Lane, sent: Sent) -> None:
         """The connection ended before the answer came."""

@@ -6,12 +6,12 @@ clusters' credentials), never written anywhere. Plain data, picklable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
-from heliograph.types import Cluster, Isolation, TopicPartition
+from heliograph.types import Cluster, Isolation, Policies, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class LaneSpec:
     position: Position
     max_batch_bytes: int  # the remote topic's max.message.bytes
     last_run: Span | None = None  # what the offset map ends with
+    told: frozenset[tuple[str, int, str]] = frozenset()  # incidents that are written down: kind, first offset, policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +54,8 @@ class Assignment:
     seconds: float  # how long the epoch lasts unless the coordinator ends it sooner
     lanes: tuple[LaneSpec, ...]
     coordinator: Coordinates
+    incidents_topic: str = ""
+    quarantine_topic: str = ""
+    storage_replication_factor: int = 1  # of these two
+    on: Policies = field(default_factory=Policies)
     relay: bool = False  # tasks of the last epoch still copy: make ready, say so, and go on when they have handed over

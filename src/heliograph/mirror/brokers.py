@@ -48,6 +48,7 @@ class Brokers:
         self._connections: dict[int, Connection] = {}
         self._descriptors: dict[int, int] = {}  # a connection that failed is closed and has no fileno any more
         self._dialling: dict[Address, int] = {}
+        self._failed: dict[int, HeliographError] = {}  # why there is no connection to a node, until there is one
         self._refreshing = False
         self._refresh_due = 0.0
         self._wanted = False
@@ -108,10 +109,19 @@ class Brokers:
         missing = [node for node in nodes if node is None or self.connection(node) is None]
         return not missing
 
+    def connected(self, node: int) -> Connection | None:
+        """As `connection`, but only looks."""
+        return self._connections.get(node)
+
+    def failure(self, node: int) -> HeliographError | None:
+        """Why there is no connection to a node: how the last one ended, or the last try."""
+        return self._failed.get(node)
+
     def drop(self, node: int, error: HeliographError) -> None:
         connection = self._connections.pop(node, None)
         if connection is None:
             return
+        self._failed[node] = error
         self._selector.unregister(self._descriptors.pop(node))
         connection.close()
         self.refresh()
@@ -131,10 +141,11 @@ class Brokers:
             if node is None:
                 continue
             if isinstance(result, HeliographError):
-                self.trouble = result
+                self.trouble = self._failed[node] = result
                 self.refresh()
                 self._owner.lost(node, result)
                 continue
+            self._failed.pop(node, None)
             self._connections[node], self._descriptors[node] = result, result.fileno()
             self._selector.register(result.fileno(), selectors.EVENT_READ, self._ready(node, result))
             self._owner.opened(node, result)

@@ -17,6 +17,7 @@ from heliograph.batch import Chunk, Limits
 from heliograph.errors import BatchError, HeliographError, WireError
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
 from heliograph.wire.codes import INCONSISTENT_TOPIC_ID, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
@@ -35,6 +36,7 @@ LANE_BYTES = 8 << 20
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
+DRAIN_S = 0.1  # between two looks at a lane whose next records are gone, while it still holds some
 
 # An answer so small is a live partition's: what it brought goes out first, the next fetch behind it. With more, the
 # broker had better read on while we patch.
@@ -63,13 +65,16 @@ class Source:
         arrived: Callable[[Lane], None],
         pass_on: Callable[[], object],
         limits: Callable[[int], Limits],
+        warden: Warden,
     ) -> None:
         self._lanes = {lane.spec.tp: lane for lane in lanes}
+        self._warden = warden
         self._isolation = isolation
         self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
         self._pullers: dict[int, Puller] = {}
         self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> node
         self._homeless: set[TopicPartition] = set(self._lanes)  # lanes without a session that should have one
+        self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[TopicPartition] = set()  # lanes that hold enough for now
         self._wide: dict[TopicPartition, int] = {}  # lanes whose next batch needs more than the usual bytes
         self.stopped = False
@@ -80,6 +85,9 @@ class Source:
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+        for tp in [tp for tp, at in self._later.items() if now >= at]:
+            del self._later[tp]
+            self._homeless.add(tp)
         if self._homeless and not self.stopped:
             for tp in list(self._homeless):
                 self._place(self._lanes[tp])
@@ -97,11 +105,21 @@ class Source:
         """Stop fetching it (parked, or lost track)."""
         tp = lane.spec.tp
         self._homeless.discard(tp)
+        self._later.pop(tp, None)
         self._stalled.discard(tp)
         node = self._fetched_at.pop(tp, None)
         if node is not None and (puller := self._pullers.get(node)):
             puller.session.drop(tp)
             puller.lanes.pop(tp, None)
+
+    def is_stalled(self, lane: Lane) -> bool:
+        """Whether it holds enough, and is not fetched until it has drained."""
+        return lane.spec.tp in self._stalled
+
+    def throttled_ms(self, lane: Lane) -> int:
+        """How long its broker makes us wait for a quota's sake, by the last answer."""
+        puller = self._pullers.get(self._fetched_at.get(lane.spec.tp, -1))
+        return puller.session.throttle_ms if puller else 0
 
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""
@@ -193,6 +211,8 @@ class Source:
             )
             if chunk.next_offset == lane.fetch_offset:  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
+            if (newest := chunk.newest_timestamp) >= 0:
+                lane.age.note(max(time.time_ns() // 1_000_000 - newest, 0), chunk.remaining_records)
             lane.push(chunk)
         except BatchError as error:
             lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
@@ -256,6 +276,7 @@ class Source:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0
         lane.high_watermark = part.last_stable_offset if committed else part.high_watermark
         lane.failures = 0
+        lane.read_trouble = ""
 
     def _refused(self, lane: Lane, part: Fetched) -> None:
         tp = lane.spec.tp
@@ -265,9 +286,12 @@ class Source:
         elif part.error in (UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID) or is_retriable(part.error):
             self._homeless.add(tp)
             self.brokers.refresh()
+            error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
+            lane.read_trouble = f"{self.brokers.cluster.alias} gives no records: {error}"
         else:
             error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
-            lane.park(f"the source refuses to be read: {error.message}", error.fix)
+            lane.park(why := f"the source refuses to be read: {error.message}", error.fix)
+            self._warden.denied(lane, error.code, why)
 
     def _out_of_range(self, lane: Lane) -> None:
         """Before the log's start: retention was faster. Behind its end: the source was truncated or re-created."""
@@ -286,15 +310,20 @@ class Source:
                 self._homeless.add(tp)
                 return
             earliest, latest = ends
-            if wanted > latest:
-                lane.park(
-                    f"the source ends at offset {latest}, we were at {wanted}: it was truncated or created again",
-                    "check what happened to the topic, then remove its record from the positions topic to copy it anew",
-                )
-            elif lane.fetch_offset == wanted < earliest:
-                lane.jump(earliest)
-                self.reopen(lane)
+            lies_outside = lane.state is State.FLOWING and lane.fetch_offset == wanted
+            if lies_outside and (lane.waiting or lane.in_flight):
+                # What was fetched goes out first: it may be nowhere else any more.
+                self._later[tp] = time.monotonic() + DRAIN_S
+            elif lies_outside and wanted > latest:
+                self._warden.truncated(lane, latest)
+            elif lies_outside and wanted < earliest:
+                self._warden.gap(lane, earliest, lambda: self._jump(lane, wanted, earliest))
             else:
                 self._homeless.add(tp)
 
         self.brokers.errands.submit(ask, answered)
+
+    def _jump(self, lane: Lane, wanted: int, earliest: int) -> None:
+        if lane.state is State.FLOWING and lane.fetch_offset == wanted:
+            lane.jump(earliest)
+            self.reopen(lane)

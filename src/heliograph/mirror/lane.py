@@ -11,6 +11,8 @@ Invariants:
      first, which would then be taken for stored too.
   d. What is fetched joins on: a chunk is taken only if it was asked for at `fetch_offset` (the caller checks).
   e. A lane that loses track (rule F) forgets all it holds and starts again from `acked` through rule D.
+  f. What is in `held` is never sent and never counted (rule H). It is set by rule D's answer and by nothing else.
+  g. The target's offsets only rise: an acknowledgement at a lower one says that it lost what it had.
 """
 
 from __future__ import annotations
@@ -20,16 +22,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from heliograph.batch import Chunk, Piece, patch
+from heliograph.batch import Chunk, Piece, base_timestamp, patch
+from heliograph.errors import RecordTooLarge
 from heliograph.mirror.assignment import LaneSpec
+from heliograph.mirror.incidents import runs_of
 from heliograph.mirror.ledger import IN_FLIGHT, advance
 from heliograph.mirror.offsetmap import Span, Writer
 from heliograph.mirror.positions import Position
-from heliograph.wire.codes import MESSAGE_TOO_LARGE
+from heliograph.mirror.quarantine import parts
+from heliograph.mirror.timing import Spread
+from heliograph.wire.codes import MESSAGE_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION
 
 # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: somebody else
 # moved on, or the broker forgot us (rules E and F). Ask it where it stands.
 SEQUENCE_CODES = frozenset({45, 46, 47, 59})
+
+# A topic that is gone for a moment is a leader's change; one that was deleted comes back empty, and would take any
+# sequence of us. Rule D tells them apart.
+ASK_FIRST = SEQUENCE_CODES | {UNKNOWN_TOPIC_OR_PARTITION}
 
 
 class Verdict(Enum):
@@ -91,6 +101,7 @@ class Lane:
     state: State = State.LOST
     reason: str = ""
     fix: str = ""
+    wish: str = ""  # what the coordinator is to do about a parked lane: restart or skip
     fetch_offset: int = 0
     skip: int = 0  # records still to be skipped (rule D)
     next_sequence: int = 0  # of the next record that is neither skipped nor in flight
@@ -104,7 +115,12 @@ class Lane:
     draining: bool = False  # after a failure, until all outstanding answers are in
     asking: bool = False  # an errand about this lane is under way
     written: Position | None = None  # the last position known to be in the positions topic
+    held: frozenset[int] = frozenset()  # source offsets from `acked` on that are not to be sent
+    narrow: int = 0  # batches of at most so many records, before the source offset `narrow_until`: one of them is bad
+    narrow_until: int = 0
+    doubts: int = 0  # how often in a row the target seemed to hold less than it acknowledged
     chunks: deque[Chunk] = field(default_factory=deque)
+    parts: deque[Piece] = field(default_factory=deque)  # of a batch that was taken apart, before the chunks
     in_flight: deque[Sent] = field(default_factory=deque)
     runs: list[Run] = field(default_factory=list)
     map: Writer = field(default_factory=Writer)
@@ -112,6 +128,10 @@ class Lane:
     next_target: int = -1  # the target offset right after the last record settled or skipped; -1: not known
     counts: Counts = field(default_factory=Counts)
     last_timestamp: int = -1
+    read_trouble: str = ""  # what the source said last instead of giving records
+    write_trouble: str = ""  # what the target said last instead of taking them
+    latency: Spread = field(default_factory=Spread)  # both since they were last told
+    age: Spread = field(default_factory=Spread)
 
     @classmethod
     def of(cls, spec: LaneSpec) -> Lane:
@@ -136,10 +156,15 @@ class Lane:
         self._forget()
         self.counts.resyncs += 1
 
-    def found(self, already_there: int, placed: Sequence[tuple[int, int]] = ()) -> None:
+    def found(
+        self, already_there: int, placed: Sequence[tuple[int, int]] = (), held: frozenset[int] = frozenset()
+    ) -> None:
         """The target's answer to rule D: so many records from `acked` on are there; `placed` says at which offsets, as
-        (offset, length), if it is known."""
+        (offset, length), if it is known; `held` which source offsets are not among them (rule H)."""
         self.state = State.FLOWING
+        self.held = held
+        self.doubts = 0
+        self.write_trouble = ""
         self.skip = already_there
         self.placed = deque(placed)
         self.next_target = self.acked.target if not already_there or placed else -1
@@ -147,15 +172,20 @@ class Lane:
         self.fetch_offset = self.acked.next_offset
         self.next_sequence = self.acked.sequence
 
-    def park(self, reason: str, fix: str = "") -> None:
-        self.state, self.reason, self.fix = State.PARKED, reason, fix
+    def park(self, reason: str, fix: str = "", wish: str = "") -> None:
+        self.state, self.reason, self.fix, self.wish = State.PARKED, reason, fix, wish
         self._forget()
 
     def unpark(self) -> None:
-        self.state, self.reason, self.fix = State.LOST, "", ""
+        self.state, self.reason, self.fix, self.wish = State.LOST, "", "", ""
+
+    def narrow_to(self, records: int, until: int) -> None:
+        """The target refused a batch and did not say which record of it: smaller ones will tell."""
+        self.narrow, self.narrow_until = max(records, 1), until
 
     def _forget(self) -> None:
         self.chunks.clear()
+        self.parts.clear()
         self.in_flight.clear()
         self.has_failed = self.draining = False
         self.queued_bytes = self.skip = 0
@@ -164,6 +194,7 @@ class Lane:
     def discard(self) -> None:
         """The epoch ends: what was fetched and not sent is left for the next one."""
         self.chunks.clear()
+        self.parts.clear()
         self.queued_bytes = 0
         self.fetch_offset = self.in_flight[-1].piece.next_offset if self.in_flight else self.acked.next_offset
 
@@ -175,8 +206,8 @@ class Lane:
         if self.skip:
             # `acked` stays where it is until a chunk is behind us as a whole: inside a batch with holes, the offset
             # that belongs to a sequence is not known without decoding.
-            runs: list[tuple[int, int]] = []
-            dropped = chunk.skip(self.skip, runs)
+            runs = self._pass_over(chunk)
+            dropped = sum(length for _, length in runs)
             self._note_skipped(runs)
             self.skip -= dropped
             self.counts.repeated += dropped
@@ -185,6 +216,20 @@ class Lane:
             self.chunks.append(chunk)
             self.queued_bytes += chunk.remaining_bytes
         self._settle_idle()
+
+    def _pass_over(self, chunk: Chunk) -> list[tuple[int, int]]:
+        """Rule D: skip as many records as the target has; those it never got are passed over uncounted (rule H)."""
+        found: list[tuple[int, int]] = []
+        left = self.skip
+        while left:
+            runs: list[tuple[int, int]] = []
+            dropped = chunk.skip(left, runs)
+            kept = _without(runs, self.held) if self.held else runs
+            found += kept
+            if dropped < left:
+                break
+            left -= sum(length for _, length in kept)
+        return found
 
     def _note_skipped(self, runs: list[tuple[int, int]]) -> None:
         for source_offset, length in runs:
@@ -200,7 +245,7 @@ class Lane:
     def jump(self, offset: int) -> None:
         """Retention took everything before `offset`. What rule D says the target already holds of it is not lost; how
         many that are is certain when the range had no holes, and holes cannot be seen any more."""
-        gone = offset - self.fetch_offset
+        gone = offset - self.fetch_offset - self._held_before(offset)
         there = min(self.skip, gone)
         self.skip -= there
         self.counts.lost += gone - there
@@ -211,31 +256,47 @@ class Lane:
             self.next_target = -1
         self._settle_idle()
 
+    def first_lost(self, offset: int) -> int:
+        """The first source offset that a jump to `offset` would lose; `offset` itself: none."""
+        return min(self.fetch_offset + self.skip + self._held_before(offset), offset)
+
+    def _held_before(self, offset: int) -> int:
+        return sum(self.fetch_offset <= one < offset for one in self.held)
+
     # ---------------------------------------------------------------- out
 
     def sendable(self, now: float) -> bool:
         if self.state is not State.FLOWING or self.draining or now < self.not_before:
             return False
-        return self.has_failed or (bool(self.chunks) and len(self.in_flight) < (IN_FLIGHT if self.proven else 1))
+        return self.has_failed or (self.waiting and len(self.in_flight) < (IN_FLIGHT if self.proven else 1))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is fetched and not sent."""
+        return bool(self.chunks or self.parts)
 
     @property
     def idle(self) -> bool:
         """Nothing to send, now or after a backoff."""
-        return self.state is not State.FLOWING or not (self.chunks or self.has_failed)
+        return self.state is not State.FLOWING or not (self.waiting or self.has_failed)
+
+    @property
+    def oldest_timestamp(self) -> int:
+        """When the first record was written that is fetched and not acknowledged; -1: none is, or it cannot be said."""
+        first = next((sent for sent in self.in_flight if sent.base_offset is None), None)
+        if first is not None:
+            return base_timestamp(first.piece.data)
+        if self.parts:
+            return base_timestamp(self.parts[0].data)
+        return self.chunks[0].next_timestamp if self.chunks else -1
 
     def next_batch(self, merge: Callable[[Lane, Chunk], bool]) -> Sent | None:
         """What failed, first and as it was (invariant c); then the next batch under the next sequence (rule B).
         May raise RecordTooLarge or CorruptBatch."""
         if self.has_failed:
             return self._again()
-        while self.chunks:
-            chunk = self.chunks[0]
-            before = chunk.remaining_bytes
-            piece = chunk.take(merge=merge(self, chunk))
-            self.queued_bytes -= before - chunk.remaining_bytes
-            if piece is None or not chunk.remaining_records:
-                self.chunks.popleft()
-                self.queued_bytes -= chunk.remaining_bytes
+        while self.waiting:
+            piece = self.parts.popleft() if self.parts else self._take(merge)
             if piece is not None:
                 sent = Sent(piece, self.next_sequence)
                 patch(piece.data, self.acked.producer_id, self.acked.producer_epoch, sent.sequence)
@@ -245,15 +306,46 @@ class Lane:
         self._settle_idle()
         return None
 
+    def _take(self, merge: Callable[[Lane, Chunk], bool]) -> Piece | None:
+        """The next piece of the first chunk; None: what came next is not to be sent, or the chunk was at its end."""
+        chunk = self.chunks[0]
+        before = chunk.remaining_bytes
+        piece: Piece | None = None
+        ended = False
+        try:
+            piece = chunk.take(merge=merge(self, chunk))
+            ended = piece is None
+        except RecordTooLarge as error:
+            if error.context.get("offset") not in self.held:
+                raise
+            chunk.skip(1)
+        self.queued_bytes -= before - chunk.remaining_bytes
+        if ended or not chunk.remaining_records:
+            self.chunks.popleft()
+            self.queued_bytes -= chunk.remaining_bytes
+        if piece is None or not (self.held or self.narrow):
+            return piece
+        return self._taken_apart(piece)
+
+    def _taken_apart(self, piece: Piece) -> Piece | None:
+        """Invariant f, and smaller ones while a bad record is being looked for."""
+        if self.narrow and piece.first_offset >= self.narrow_until:
+            self.narrow = 0
+        self.parts.extend(parts(piece, self.held, self.narrow))
+        return self.parts.popleft() if self.parts else None
+
     # ---------------------------------------------------------------- answers
 
     def answered(self, sent: Sent, error: int, base_offset: int, *, retriable: bool) -> Verdict:
         """Invariant c decides: behind a failed batch the broker must refuse the next ones for their sequence, and
         they are sent again together; only the first unacknowledged one can tell that we lost track."""
         if error == 0:
+            if 0 <= base_offset < self.next_target:  # invariant g
+                self.lose_track()
+                return Verdict.LOST_TRACK
             self.acknowledged(sent, base_offset)
             return Verdict.STORED
-        if error in SEQUENCE_CODES and self._is_first(sent):
+        if error in ASK_FIRST and self._is_first(sent):
             self.lose_track()
             return Verdict.LOST_TRACK
         if error in SEQUENCE_CODES or retriable:
@@ -306,8 +398,9 @@ class Lane:
         self._advance(piece.next_offset, advance(sent.sequence, piece.records))
 
     def _settle_idle(self) -> None:
-        """With nothing waiting and nothing in flight, trailing markers and aborted records are behind us too."""
-        if not self.chunks and not self.in_flight and self.fetch_offset > self.acked.next_offset:
+        """With nothing waiting and nothing in flight, trailing markers and aborted records are behind us too, and
+        records that are held."""
+        if not self.waiting and not self.in_flight and self.fetch_offset > self.acked.next_offset:
             self._advance(self.fetch_offset, self.next_sequence)
 
     def _advance(self, next_offset: int, sequence: int) -> None:
@@ -338,3 +431,7 @@ class Lane:
             last.bytes += size
         else:
             self.runs.append(Run(source_offset, target_offset, length, size))
+
+
+def _without(runs: list[tuple[int, int]], held: frozenset[int]) -> list[tuple[int, int]]:
+    return list(runs_of(o for start, length in runs for o in range(start, start + length) if o not in held))

@@ -11,6 +11,9 @@ it holds, and answers a repeat of one of the last five batches with the offsets 
   E. Go on at last + 1 with the same id and epoch; a stale writer sends the same content under the same sequences.
   F. At most five batches in flight per target partition; OUT_OF_ORDER_SEQUENCE means somebody else moved on: D again.
   G. A first start claims an id in the positions topic; the first claim in the log wins.
+  H. A record that the target refuses is passed over only when the incidents topic says so, and is in no count then. Who
+     asks for the last sequence (D) reads that topic afterwards: what was appended behind such a record was appended
+     after its incident was written, so every writer, however late, counts the same records.
 """
 
 from __future__ import annotations

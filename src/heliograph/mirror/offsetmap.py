@@ -209,6 +209,11 @@ class Runs:
     def __len__(self) -> int:
         return len(self._spans)
 
+    def spans(self, end_target: int) -> list[Span]:
+        """All, the last as long as a position with this target offset says."""
+        last = self.open_to(end_target)
+        return [*self._spans[:-1], last] if last is not None else []
+
     def open_to(self, target: int) -> Span | None:
         """The last run, as long as a position with this target offset says it is by now."""
         last = self.last

@@ -14,26 +14,27 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from heliograph import batch
-from heliograph.batch import Record, encode
-from heliograph.errors import BrokerError, HeliographError, WireError
+from heliograph.errors import BrokerError, HeliographError
 from heliograph.mirror import offsetmap, positions
-from heliograph.mirror.append import Note, Target
+from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.fetch import Source
-from heliograph.mirror.lane import Lane, State
-from heliograph.mirror.ledger import already_there
+from heliograph.mirror.inquiry import Held, Inquiry
+from heliograph.mirror.journal import Journal
+from heliograph.mirror.lane import Lane, Sent, State
 from heliograph.mirror.link import Link
 from heliograph.mirror.positions import Position
-from heliograph.mirror.tail import last_sequence_in_log, places
+from heliograph.mirror.telling import Telling
+from heliograph.mirror.warden import Hands, Warden
 from heliograph.types import TopicPartition
-from heliograph.wire import Client, ProducerState, versions
+from heliograph.wire import Produced, versions
 
 log = structlog.get_logger()
 
@@ -55,15 +56,6 @@ TAKE_OVER_EVERY_S = 0.005  # how often the word is looked for: this is a pause, 
 LEFT_OVER: deque[Row] = deque()
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Rule D's answer: how many records from the position on the target holds, and at which offsets if it can be
-    said."""
-
-    there: int
-    placed: tuple[tuple[int, int], ...] = ()
-
-
 def warm() -> None:
     """Load now what the first batches would otherwise wait for: kernels and schemas."""
     batch.warm()
@@ -81,6 +73,7 @@ class Task:
         self._seconds, self._deadline = assignment.seconds, 0.0
         self._link = Link(assignment.coordinator, self._hello())
         self._lanes = [Lane.of(spec) for spec in self._specs()]
+        self._warden = Warden(assignment, self._selector, lambda: Hands(self._source.leave, self._ask, self._park))
         self._target = Target(
             assignment.target,
             self._lanes,
@@ -89,6 +82,7 @@ class Task:
             drained=lambda lane: self._source.drained(lane),
             lost_track=self._lost_track,
             too_large=self._ask_limit,
+            warden=self._warden,
         )
         self._source = Source(
             assignment.source,
@@ -98,10 +92,12 @@ class Task:
             arrived=self._target.wake,
             pass_on=lambda: self._target.push(time.monotonic()),
             limits=self._target.pace.limits,
+            warden=self._warden,
         )
+        self._inquiry = Inquiry(assignment, self._target.brokers.client)
+        self._journal = Journal(assignment, self._lanes, self._target)
+        self._telling = Telling(self._link, self._lanes, self._source, self._target)
         self._parked_until: dict[Lane, float] = {}
-        self._reported: dict[Lane, tuple[Any, ...]] = {}
-        self._notes_out = 0
         self._listen_at = 0.0
 
     def _specs(self) -> list[LaneSpec]:
@@ -122,7 +118,7 @@ class Task:
         try:
             if self.assignment.relay:
                 self._take_over()
-            self._ask(self._lanes)
+            self._ask(self._lanes, at_first=True)
             self._deadline = time.monotonic() + self._seconds
             yield from self._pump()
             if self._finishing:
@@ -144,7 +140,7 @@ class Task:
                 self._write_positions()
                 positions_at = now + POSITIONS_EVERY_S
             if now >= report_at:
-                self._report()
+                self._telling.tell()
                 self._retry_parked(now)
                 report_at = now + REPORT_EVERY_S
             if now >= ledger_at:
@@ -172,8 +168,7 @@ class Task:
         source, target = self._source.brokers, self._target.brokers
         remotes = [lane.spec.remote for lane in self._lanes]
         opened: list[bool] = []
-        # Rule D's question of later is asked now too, for nothing but its connections.
-        target.errands.submit(lambda: target.client.describe_producers(remotes), lambda _, __: opened.append(True))
+        target.errands.submit(lambda: self._inquiry.prepare(remotes), lambda _, __: opened.append(True))
         said = False
         while not (self._finishing or self._handed_over) and (now := time.monotonic()) < deadline:
             self._turn(now, until=now + TAKE_OVER_EVERY_S)
@@ -224,12 +219,16 @@ class Task:
             self._turn(now, until=deadline)
         for _ in range(2):  # twice: a lane may have waited for the map's word on what it acknowledged before
             self._write_positions()
-            while (self._target.notes_waiting or self._notes_out) and (now := time.monotonic()) < deadline + 1.0:
+            while self._journal.unanswered and (now := time.monotonic()) < deadline + 1.0:
                 self._turn(now, until=deadline + 1.0)
-        self._report(final=True)
+        self._telling.tell(last=True)
+
+    def _write_positions(self) -> None:
+        self._journal.write()
 
     def _close(self) -> None:
         self._link.close()  # first: somebody may wait for it to take over
+        self._warden.close()
         self._source.close()
         self._target.close()
         self._selector.close()
@@ -259,51 +258,48 @@ class Task:
         if due:
             self._ask(due)
 
-    def _ask(self, lanes: list[Lane]) -> None:
+    def _ask(self, lanes: list[Lane], *, at_first: bool = False) -> None:
         """What does the target hold of these lanes' producer ids? Asked for all at once."""
-        asked = {lane.spec.remote: (lane, lane.acked) for lane in lanes if not lane.asking}
-        for lane, _ in asked.values():
+        asked = {lane.spec.remote: lane for lane in lanes if not lane.asking}
+        where = {remote: (lane.spec, lane.acked) for remote, lane in asked.items()}
+        for lane in asked.values():
             lane.asking = True
-        client = self._target.brokers.client
 
-        def ask() -> dict[TopicPartition, Held | HeliographError]:
-            states = client.describe_producers(list(asked))
-            return {remote: _held(client, remote, acked, states[remote]) for remote, (_, acked) in asked.items()}
-
-        def answered(held: dict[TopicPartition, Any] | None, error: HeliographError | None) -> None:
-            for remote, (lane, _) in asked.items():
+        def answered(held: dict[TopicPartition, Held | HeliographError] | None, error: HeliographError | None) -> None:
+            for remote, lane in asked.items():
                 lane.asking = False
-                answer = error if held is None else held[remote]
-                self._answered(lane, answer)
+                self._answered(lane, error if held is None else held[remote])
 
-        self._target.brokers.errands.submit(ask, answered)
+        self._target.brokers.errands.submit(lambda: self._inquiry.ask(where, at_first=at_first), answered)
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:
             return
         if isinstance(answer, HeliographError):
             if answer.retriable:
+                lane.write_trouble = f"the target cannot say what it holds: {answer.message}"
                 log.info("asking the target again", partition=str(lane.spec.remote), why=str(answer))
                 self._parked_until[lane] = time.monotonic() + 0.5
             else:
                 fix = answer.fix
                 if isinstance(answer, BrokerError) and answer.name == "TOPIC_AUTHORIZATION_FAILED":
-                    fix = f"allow this principal READ on {lane.spec.remote.topic} too: DescribeProducers needs it"
-                lane.park(f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
+                    topic = answer.context.get("topic", lane.spec.remote.topic)
+                    fix = f"allow this principal READ on {topic} too: DescribeProducers needs it"
+                lane.park(why := f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
                 self._park(lane)
+                self._warden.denied(lane, answer.code if isinstance(answer, BrokerError) else 0, why)
             return
-        if answer.there < 0:
-            lane.park(
-                f"{lane.spec.remote} holds {-answer.there} records fewer than it acknowledged: truncated or made anew",
-                "check the target; to copy the topic anew, delete its record in the positions topic",
-            )
-            self._park(lane)
+        if answer.there < 0 or 0 <= answer.end < lane.acked.target:
+            if self._warden.doubts(lane):
+                self._parked_until[lane] = time.monotonic() + 0.5
+            else:
+                self._warden.target_lost(lane, answer.end, -answer.there)
             return
-        lane.found(answer.there, answer.placed)
+        lane.found(answer.there, answer.placed, answer.held)
         self._source.reopen(lane)
 
-    def _ask_limit(self, lane: Lane) -> None:
-        """The target found a batch too large: its limit is smaller than it was."""
+    def _ask_limit(self, lane: Lane, sent: Sent, result: Produced) -> None:
+        """The target found a batch too large: its limit is smaller than it was, or it packs records otherwise."""
         self._source.leave(lane)
         client, topic = self._target.brokers.client, lane.spec.remote.topic
 
@@ -317,117 +313,16 @@ class Task:
             if limit is not None and limit < lane.max_batch_bytes:
                 lane.max_batch_bytes = limit
                 self._ask([lane])
-                return
-            fix = "raise max.message.bytes of the remote topic"
-            lane.park(f"a batch at source offset {lane.acked.next_offset} is too large for {lane.spec.remote}", fix)
-            self._park(lane)
+            else:
+                self._warden.refused(lane, sent.piece, result)
 
         self._target.brokers.errands.submit(ask, answered)
-
-    # ---------------------------------------------------------------- positions
-
-    def _write_positions(self) -> None:
-        """Rule C: only what is acknowledged, of lanes that moved. Invariant a of the offset map: where a new run began,
-        the map's record goes first, and the position when that is acknowledged."""
-        mapped: list[Moved] = []
-        plain: list[Moved] = []
-        for lane in self._lanes:
-            if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
-                segments = lane.map.take()
-                if not self.assignment.map_topic:
-                    lane.map.written(True, segments)
-                    segments = []
-                (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
-        self._note_positions(plain)
-        self._note_map(mapped)
-
-    def _note_map(self, moved: list[Moved]) -> None:
-        a = self.assignment
-        by_partition: dict[int, list[Moved]] = {}
-        for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
-            by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
-        for partition, group in by_partition.items():
-            pairs = [
-                (offsetmap.key_of(a.source.alias, one.subject, segment[0].source), offsetmap.encode(segment))
-                for one in group
-                for segment in one.segments
-            ]
-            self._note(
-                TopicPartition(a.map_topic, partition),
-                pairs,
-                lambda ok, group=group: self._map_written(ok, group),  # type: ignore[misc]
-            )
-
-    def _map_written(self, ok: bool, group: list[Moved]) -> None:
-        for one in group:
-            one.lane.map.written(ok, one.segments)
-        if ok:
-            self._note_positions(group)
-        else:
-            log.warning("offset map not written: positions wait for it", flow=self.assignment.flow)
-
-    def _note_positions(self, moved: list[Moved]) -> None:
-        """One batch per partition of the positions topic."""
-        a = self.assignment
-        by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
-        for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
-            partition = positions.partition_for(key, a.positions_partitions)
-            by_partition.setdefault(partition, []).append((one, key))
-        for partition, group in by_partition.items():
-            pairs = [(key, positions.encode(one.position)) for one, key in group]
-            self._note(
-                TopicPartition(a.positions_topic, partition),
-                pairs,
-                lambda ok, group=group: _positions_written(ok, group),  # type: ignore[misc]
-            )
-
-    def _note(self, tp: TopicPartition, pairs: list[tuple[bytes, bytes]], done: Callable[[bool], None]) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        batch = encode([Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(pairs)])
-        self._notes_out += 1
-
-        def answered(ok: bool) -> None:
-            self._notes_out -= 1
-            done(ok)
-
-        self._target.note(Note(tp, batch, answered))
 
     # ---------------------------------------------------------------- telling
 
     def _hello(self) -> dict[str, Any]:
         a = self.assignment
         return {"say": "task", "flow": a.flow, "epoch": a.epoch, "task": a.task, "attempt": self._attempt}
-
-    def _report(self, final: bool = False) -> None:
-        lanes = []
-        for lane in self._lanes:
-            c = lane.counts
-            figures = (lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries)
-            if final or self._reported.get(lane) != figures:
-                self._reported[lane] = figures
-                lanes.append(
-                    {
-                        "topic": lane.spec.tp.topic,
-                        "partition": lane.spec.tp.partition,
-                        "next": lane.acked.next_offset,
-                        "sequence": lane.acked.sequence,
-                        "end": lane.high_watermark,
-                        "state": lane.state.value,
-                        "reason": lane.reason,
-                        "fix": lane.fix,
-                        "timestamp": lane.last_timestamp,
-                        "target": lane.acked.target,
-                        "run": lane.map.last,
-                        **asdict(c),
-                    }
-                )
-        trouble = [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble]
-        # The coordinator goes on from a last word without reading it back, so it must be in the log, the map before it.
-        durable = final and all(lane.acked == lane.written for lane in self._lanes)
-        if not self._link.tell({"say": "report", "lanes": lanes, "trouble": trouble, "final": durable}):
-            self._reported.clear()  # nobody heard it: say everything again
 
     def _ledger(self) -> Iterator[Row]:
         """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
@@ -451,19 +346,6 @@ class Task:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A lane's position at one moment, and what the offset map must hold before it may be written."""
-
-    lane: Lane
-    position: Position
-    segments: list[list[offsetmap.Span]]
-
-    @property
-    def subject(self) -> offsetmap.Subject:
-        return offsetmap.Subject(self.lane.spec.tp, self.lane.spec.topic_id)
-
-
 def _told(lanes: Iterable[Any]) -> dict[TopicPartition, Standing]:
     """What the coordinator says of lanes, with "positions" and with "go"."""
     return {
@@ -471,25 +353,3 @@ def _told(lanes: Iterable[Any]) -> dict[TopicPartition, Standing]:
         for topic, partition, value, run in lanes
         if (position := positions.decode(value.encode())) is not None
     }
-
-
-def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
-    if ok:
-        for one, _ in group:
-            one.lane.written = one.position
-
-
-def _held(
-    client: Client, remote: TopicPartition, acked: Position, state: dict[int, ProducerState] | BrokerError
-) -> Held | HeliographError:
-    if isinstance(state, WireError):
-        return state
-    if acked.producer_id in state:
-        last: int | None = state[acked.producer_id].last_sequence
-    elif acked.sequence == 0:
-        last = None  # a claim nobody has used yet
-    else:
-        last = last_sequence_in_log(client, remote, acked.producer_id)
-    there = already_there(acked, last)
-    placed = places(client, remote, acked, there) if there > 0 and acked.target >= 0 else []
-    return Held(there, tuple(placed))

@@ -15,7 +15,7 @@ from heliograph.wire.link import Address, bootstrap_addresses
 from heliograph.wire.messages import build, throttle_ms
 from heliograph.wire.metadata import Metadata, PartitionMeta, TopicMeta
 from heliograph.wire.produce import Produced, produce_request, produced
-from heliograph.wire.topics import ConfigEntry, NewTopic
+from heliograph.wire.topics import ConfigEntry, Foreseen, NewTopic
 
 __all__ = [
     "Acl",
@@ -27,6 +27,7 @@ __all__ = [
     "Dialer",
     "FetchSession",
     "Fetched",
+    "Foreseen",
     "Metadata",
     "NewTopic",
     "PartitionMeta",

@@ -26,7 +26,7 @@ from heliograph.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, Fetched, FetchSe
 from heliograph.wire.groups import Committed
 from heliograph.wire.messages import Buffer, Message, build
 from heliograph.wire.produce import Produced, produce_request, produced
-from heliograph.wire.topics import ConfigEntry, NewTopic
+from heliograph.wire.topics import ConfigEntry, Foreseen, NewTopic
 
 T = TypeVar("T")
 
@@ -138,10 +138,39 @@ class Client(Calls):
         return topics.describe_configs(self, names, inherited=inherited, timeout_s=timeout_s or self.timeout_s)
 
     def alter_topic_configs(
-        self, changes: Mapping[str, Mapping[str, str | None]], *, timeout_s: float | None = None
+        self,
+        changes: Mapping[str, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+        timeout_s: float | None = None,
     ) -> dict[str, BrokerError | None]:
         """Topic -> setting -> its new value; None: no value of the topic's own. What is not named stays."""
-        return topics.alter_configs(self, changes, timeout_s=timeout_s or self.timeout_s)
+        return topics.alter_configs(self, changes, validate_only=validate_only, timeout_s=timeout_s or self.timeout_s)
+
+    def foresee_topics(self, specs: Sequence[NewTopic]) -> dict[str, Foreseen | BrokerError]:
+        """What `create_topics` would make, or why not."""
+        return topics.foresee(self, specs, timeout_s=self.timeout_s) if specs else {}
+
+    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int | BrokerError]:
+        """Bytes on the disks of each partition's leader. Asks for DESCRIBE on the cluster."""
+
+        def ask(broker: int, group: list[TopicPartition], left_s: float) -> dict[TopicPartition, int | BrokerError]:
+            named = [{"topic": name, "partitions": parts} for name, parts in _by_topic(group).items()]
+            answer = self.call("describe_log_dirs", broker=broker, timeout_s=left_s, retry=False, topics=named)
+            return self._sizes(answer, group)
+
+        return self._per_leader(tps, ask, None)
+
+    def _sizes(self, answer: Message, group: list[TopicPartition]) -> dict[TopicPartition, int | BrokerError]:
+        """Who may not ask gets an empty list, with an error only in newer versions."""
+        code = int(getattr(answer, "error_code", 0)) or codes.CLUSTER_AUTHORIZATION_FAILED
+        found: dict[TopicPartition, int | BrokerError] = {tp: self._error(code, tp) for tp in group}
+        for folder in answer.results:
+            for topic in folder.topics:
+                for part in topic.partitions:
+                    if not part.is_future_key:
+                        found[TopicPartition(str(topic.name), int(part.partition_index))] = int(part.partition_size)
+        return found
 
     # -- permissions -------------------------------------------------------------------------------------------------
 

@@ -60,12 +60,57 @@ class ConfigEntry:
         return self.source != "DYNAMIC_TOPIC_CONFIG"
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """A topic as it would be made: with what it was asked to have, and the broker's defaults."""
+
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, ConfigEntry] | None  # None: we may not see them
+
+
 def create(
     client: Calls, specs: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
 ) -> dict[str, BrokerError | None]:
     results: dict[str, BrokerError | None] = {}
+    for answer in _creations(client, specs, validate_only, timeout_s):
+        results.update(_results(client, answer.topics))
+    return results
+
+
+def foresee(client: Calls, specs: Sequence[NewTopic], *, timeout_s: float) -> dict[str, Foreseen | BrokerError]:
+    """What `create` would make, or why not. Nothing is made."""
+    wanted = {spec.name: spec for spec in specs}
+    found: dict[str, Foreseen | BrokerError] = {}
+    for answer in _creations(client, specs, True, timeout_s):
+        problems = _results(client, answer.topics)
+        for topic in answer.topics:
+            name = str(topic.name)
+            spec = wanted[name]
+            found[name] = problems[name] or Foreseen(
+                max(int(getattr(topic, "num_partitions", -1)), spec.partitions),
+                max(int(getattr(topic, "replication_factor", -1)), spec.replication_factor),
+                _foreseen_configs(topic),
+            )
+    return found
+
+
+def _foreseen_configs(topic: Any) -> dict[str, ConfigEntry] | None:
+    configs = getattr(topic, "configs", None)
+    if configs is None:
+        return None
+    entries = {}
+    for one in configs:
+        source = int(one.config_source)
+        inherited = None if source == _OF_THE_TOPIC else one.value
+        name = _SOURCES.get(source, f"SOURCE_{source}")
+        entries[str(one.name)] = ConfigEntry(one.value, name, bool(one.read_only), bool(one.is_sensitive), inherited)
+    return entries
+
+
+def _creations(client: Calls, specs: Sequence[NewTopic], validate_only: bool, timeout_s: float) -> Iterator[Any]:
     for some in _portions((spec, 1 + max(spec.partitions, 1) + len(spec.configs)) for spec in specs):
-        answer = client.call_controller(
+        yield client.call_controller(
             "create_topics",
             timeout_s=timeout_s,
             topics=[
@@ -80,8 +125,6 @@ def create(
             timeout=int(timeout_s * 1000),
             validate_only=validate_only,
         )
-        results.update(_results(client, answer.topics))
-    return results
 
 
 def _portions(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
@@ -154,7 +197,7 @@ def describe_configs(
 
 
 def alter_configs(
-    client: Calls, changes: Mapping[str, Mapping[str, str | None]], *, timeout_s: float
+    client: Calls, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False, timeout_s: float
 ) -> dict[str, BrokerError | None]:
     if not changes:
         return {}
@@ -173,7 +216,7 @@ def alter_configs(
             }
             for name, configs in changes.items()
         ],
-        validate_only=False,
+        validate_only=validate_only,
     )
     results: dict[str, BrokerError | None] = {}
     for result in answer.responses:

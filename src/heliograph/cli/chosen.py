@@ -1,0 +1,48 @@
+"""The flows of a file that a verb is about: FILE and FLOW as the arguments name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from heliograph.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heliograph.config.model import Config
+    from heliograph.types import Flow
+
+
+def load_config(file: Path, lenient: bool) -> Config:
+    """Warnings go to stderr."""
+    from heliograph.config.load import load
+
+    config = load(file, lenient=lenient)
+    for warning in config.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return config
+
+
+def flows_of(config: Config, wanted: str | None) -> tuple[Flow, ...]:
+    """The enabled flow of this name; all, if none is named."""
+    if wanted is None:
+        return config.flows
+    found = tuple(flow for flow in config.flows if flow.name == wanted.replace(" ", ""))
+    if not found:
+        enabled = ", ".join(flow.name for flow in config.flows) or "none"
+        raise ConfigError(f"no flow {wanted!r} is enabled in the file: there is {enabled}")
+    return found
+
+
+def columns(headings: list[str], rows: list[list[str]], right: frozenset[int] = frozenset()) -> str:
+    """Plain text, two blanks between columns; `right`: those of numbers."""
+    widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
+    lines = []
+    for row in [headings, *rows]:
+        cells = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

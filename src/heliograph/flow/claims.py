@@ -1,0 +1,91 @@
+"""Partitions that nobody has claimed yet: where each begins, and its producer id (rule G); or why it may not begin.
+
+`flow.starts` says where, this asks both clusters and claims. What may not begin is parked until the next plan looks
+again: it is not copied and not looked at for progress, and all others go on.
+
+Used by the thread that plans; `started` may be asked by any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from heliograph.errors import WireError
+from heliograph.flow.offsets import OffsetMap
+from heliograph.flow.positions import PositionsLog
+from heliograph.flow.starts import NoStart, beginnings
+from heliograph.flow.status import ParkedPartition
+from heliograph.flow.topics import Route, Survey
+from heliograph.mirror.offsetmap import Subject
+from heliograph.types import Flow, TopicPartition
+from heliograph.wire import Client
+
+log = structlog.get_logger()
+
+
+class Claims:
+    def __init__(self, flow: Flow, source: Client, target: Client, positions: PositionsLog, offsets: OffsetMap) -> None:
+        self._flow = flow
+        self._source, self._target = source, target
+        self._positions, self._offsets = positions, offsets
+        self._unstarted: dict[TopicPartition, ParkedPartition] = {}  # replaced, never changed
+
+    def claim(self, routes: Iterable[Route]) -> bool:
+        """Start where MM2 stopped, if it was here; otherwise where the file says, which the claim then fixes. Whether
+        other partitions than before may not begin."""
+        before = self._unstarted
+        self._unstarted = self._claim(self._unclaimed(routes))
+        if self._unstarted == before:
+            return False
+        for tp, parked in self._unstarted.items():
+            log.warning("no start yet", flow=self._flow.name, partition=str(tp), why=parked.reason, fix=parked.fix)
+        return True
+
+    def started(self, survey: Survey) -> Survey:
+        """With those that may not begin among the parked."""
+        unstarted = self._unstarted
+        if not unstarted:
+            return survey
+        routes = tuple(r for r in survey.routes if r.tp not in unstarted)
+        return replace(survey, routes=routes, parked=(*survey.parked, *(one for _, one in sorted(unstarted.items()))))
+
+    def _unclaimed(self, routes: Iterable[Route]) -> list[Route]:
+        known = self._positions.known
+        return [r for r in routes if (p := known.get(r.tp)) is None or not p.claimed]
+
+    def _claim(self, routes: list[Route]) -> dict[TopicPartition, ParkedPartition]:
+        """Those that may not begin."""
+        if not routes:
+            return {}
+        ends = self._target.list_offsets([r.remote for r in routes], at="latest")
+        self._doubt(routes, ends)
+        unclaimed = self._unclaimed(routes)
+        begins = beginnings(self._flow, self._source, [r.tp for r in unclaimed], self._positions.known)
+        wanted, unstarted = {}, {}
+        for route in unclaimed:
+            begin, end = begins[route.tp], ends[route.remote]
+            if isinstance(begin, NoStart) or isinstance(end, WireError):
+                no = begin if isinstance(begin, NoStart) else NoStart(str(end), "")
+                unstarted[route.tp] = ParkedPartition(*route.tp, no.reason, no.fix)
+                continue
+            if begin.note:
+                log.warning("start", flow=self._flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
+            self._offsets.begin_anew(Subject(route.tp, route.topic_id), begin.offset, end)
+            wanted[route.tp] = (begin.offset, route.topic_id, end)
+        self._positions.claim(wanted)
+        return unstarted
+
+    def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
+        """Positions that others wrote, and that no mirror can have reached."""
+        known = {r: p for r in routes if (p := self._positions.known.get(r.tp)) is not None}
+        ends = self._source.list_offsets([r.tp for r in known], at="latest") if known else {}
+        beyond = {
+            r.tp: (end, remote_ends[r.remote] == 0)
+            for r, position in known.items()
+            if isinstance(end := ends[r.tp], int) and position.next_offset > end
+        }
+        if beyond:
+            self._positions.doubt(beyond)

@@ -1,0 +1,231 @@
+"""What a start would make, alter and copy: the flows of a file, rehearsed. Writes nothing.
+
+Runs the code that really does it (`flow.topics`, `amends`, `configs`, `acls`, `compacted`, `starts`) on clients
+that only keep what they were asked to do (`flow.rehearsal`). What one flow makes another may copy, heartbeats among it,
+so all are gone through again until nothing new comes of it.
+
+What would *change* is what is made, altered or begun. Records behind a position are to be copied, but change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from heliograph.errors import HeliographError
+from heliograph.flow.acls import AclSync
+from heliograph.flow.amends import Amends
+from heliograph.flow.checkpoints import Checkpoints
+from heliograph.flow.configs import ConfigSync
+from heliograph.flow.heartbeats import Heartbeats
+from heliograph.flow.offsets import OffsetMap
+from heliograph.flow.positions import PositionsLog
+from heliograph.flow.reach import check_clusters, check_targets
+from heliograph.flow.rehearsal import Deed, Rehearsal, World
+from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds
+from heliograph.flow.status import ParkedPartition
+from heliograph.flow.syncs import OffsetSyncs
+from heliograph.flow.topics import Survey, Topics
+from heliograph.flow.volume import Copy, copies
+from heliograph.mirror.incidents import Incident
+from heliograph.mirror.offsetmap import Subject
+from heliograph.mirror.positions import Position
+from heliograph.types import Cluster, Flow, TopicPartition
+from heliograph.wire import Client
+
+ROUNDS = 10  # a topic comes over one hop a round; names grow with each, so chains this long are nobody's
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A partition that has no claimed position: the start would claim one."""
+
+    tp: TopicPartition
+    offset: int
+    why: str  # the rule, or whose position it goes on from
+
+
+@dataclass(slots=True)
+class FlowForecast:
+    name: str
+    deeds: list[Deed] = field(default_factory=list)
+    begins: list[Begin] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+    parked: list[ParkedPartition] = field(default_factory=list)
+    errors: list[HeliographError] = field(default_factory=list)
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.deeds or self.begins)
+
+
+class Worlds:
+    """One for each cluster, however many aliases and flows meet there."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, World] = {}
+
+    def client(self, cluster: Cluster, deeds: list[Deed]) -> Rehearsal:
+        with Client(cluster) as asking:
+            world = self._by_id.setdefault(asking.cluster_id(), World())
+        return Rehearsal(cluster, world, deeds)
+
+
+def forecast(flows: Sequence[Flow], beating: Sequence[Flow] = ()) -> list[FlowForecast]:
+    """Of each flow, in order; then of each pair that only sends heartbeats."""
+    check_clusters(flows)
+    check_targets(beating)
+    worlds = Worlds()
+    copying = [_Rehearsed(flow, worlds) for flow in flows]
+    others = [_Beating(flow, worlds) for flow in beating]
+    everybody: list[_Rehearsed | _Beating] = [*copying, *others]
+    bound = structlog.contextvars.bind_contextvars(rehearsal=True)  # the code below logs as if it did it
+    try:
+        for _ in range(ROUNDS):
+            before = sum(len(one.found.deeds) for one in everybody)
+            for one in everybody:
+                one.round()
+            if sum(len(one.found.deeds) for one in everybody) == before:
+                break
+        for each in copying:
+            each.measure()
+        return [one.found for one in everybody]
+    finally:
+        structlog.contextvars.reset_contextvars(**bound)
+        for one in everybody:
+            one.close()
+
+
+class _Beating:
+    """A pair that only sends heartbeats."""
+
+    def __init__(self, flow: Flow, worlds: Worlds) -> None:
+        self.found = FlowForecast(flow.name)
+        self._target = worlds.client(flow.target, self.found.deeds)
+        self._beats = Heartbeats(flow, self._target)
+
+    def round(self) -> None:
+        self.found.errors = _tried(self._beats.ensure)
+
+    def close(self) -> None:
+        self._target.close()
+
+
+class _Rehearsed:
+    """One flow, from its coordinator's opening to what its specialists do first."""
+
+    def __init__(self, flow: Flow, worlds: Worlds) -> None:
+        self.flow = flow
+        self.found = FlowForecast(flow.name)
+        deeds = self.found.deeds
+        self._source, self._target = worlds.client(flow.source, deeds), worlds.client(flow.target, deeds)
+        self._positions = _Positions(self._target, flow)
+        self._offsets = OffsetMap(self._target, flow)
+        self._amends = Amends(
+            *(flow, self._source, self._target, self._positions, _Unwritten()),
+            *(lambda tp: False, lambda: None, lambda tp: -1),  # nobody copies
+        )
+        self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
+        self._configs = ConfigSync(flow, self._source, self._target, altered=self._topics.forget_limits)
+        self._acls = AclSync(flow, self._source, self._target)
+        self._survey = Survey()
+
+    def round(self) -> None:
+        first = (self._positions.ensure, self._offsets.ensure, self._positions.catch_up, self._look)
+        self.found.errors = _tried(*first, *self._specialists())
+
+    def _look(self) -> None:
+        self._survey = self._amends.judge(self._topics.survey())
+        self._amends.settle(self._survey.routes)
+        self.found.parked = list(self._survey.parked)
+
+    def _specialists(self) -> list[Callable[[], object]]:
+        """In the order and under the conditions of `flow.specialists`."""
+        flow, does = self.flow, list[Callable[[], object]]()
+        if flow.emit_heartbeats_s is not None:
+            does.append(Heartbeats(flow, self._target).ensure)
+        if flow.emit_offset_syncs:
+            does.append(OffsetSyncs(flow, self._source, self._target).ensure)
+            if flow.emit_checkpoints_s is not None:
+                checkpoints = Checkpoints(flow, self._source, self._target, self._offsets, self._positions)
+                does.append(checkpoints.ensure)
+        if flow.sync_topic_configs_s is not None:
+            does.append(lambda: self._configs.sync(self._pairs()))
+        if flow.sync_topic_acls_s is not None:
+            does.append(lambda: self._acls.sync(self._pairs()))
+        return does
+
+    def _pairs(self) -> dict[str, str]:
+        return {route.tp.topic: route.remote.topic for route in self._survey.routes}
+
+    # ---------------------------------------------------------------- what is to be copied
+
+    def measure(self) -> None:
+        self.found.errors += _tried(self._measure)
+
+    def _measure(self) -> None:
+        tps = [route.tp for route in self._survey.routes]
+        known = self._positions.known
+        places = beginnings(self.flow, self._source, tps, known)
+        logs = bounds(self._source, tps)
+        left: dict[TopicPartition, int] = {}
+        for tp in tps:
+            place, log = places[tp], logs[tp]
+            if isinstance(place, NoStart):
+                self.found.parked.append(ParkedPartition(*tp, place.reason, place.fix))
+                continue
+            if tp not in known or not known[tp].claimed:
+                self.found.begins.append(Begin(tp, place.offset, _why(place, tp in self._positions.anew)))
+            if isinstance(log, Bounds):
+                left[tp] = max(log.end - max(place.offset, log.start), 0)
+        self.found.copies = copies(self.flow, self._source, left, logs)
+
+    def close(self) -> None:
+        self._source.close()
+        self._target.close()
+
+
+class _Positions(PositionsLog):
+    """New eras are kept, not written."""
+
+    def __init__(self, client: Client, flow: Flow) -> None:
+        super().__init__(client, flow)
+        self.anew: set[TopicPartition] = set()
+
+    def catch_up(self) -> Mapping[TopicPartition, Position]:
+        return super().catch_up() if self.find() else self.known
+
+    def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
+        self.anew |= entries.keys()
+        self.known |= {tp: position for tp, position in entries.items() if position is not None}
+
+
+class _Unwritten:
+    """Incidents that would be."""
+
+    def told(self, subject: Subject, at: int) -> frozenset[tuple[str, int, str]]:
+        return frozenset()
+
+    def write(self, incident: Incident) -> None:
+        """Not by a rehearsal."""
+
+
+def _why(place: Start, anew: bool) -> str:
+    if anew:
+        return "begun anew: its topic, or its copy, is not the one that was there"
+    if place.point is None:
+        return "where MM2, or an operator, left it"
+    return f"{place.point}" + (f" ({place.note})" if place.note else "")
+
+
+def _tried(*does: Callable[[], object]) -> list[HeliographError]:
+    """Each of these, whatever becomes of the others."""
+    errors = []
+    for do in does:
+        try:
+            do()
+        except HeliographError as error:
+            errors.append(error)
+    return errors

@@ -1,0 +1,79 @@
+"""The incidents of one flow, for its coordinator: written by it, read again and again, counted.
+
+Tasks write most of them (`mirror.warden`). Counts are taken from the topic, not from tasks: there what a crash made
+somebody notice twice counts once, and what was counted before a restart still counts. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from heliograph import policy
+from heliograph.mirror.annals import IncidentLog
+from heliograph.mirror.incidents import Incident, Kind, span
+from heliograph.mirror.offsetmap import Subject
+from heliograph.types import Flow, TopicPartition
+from heliograph.wire import Client
+
+__all__ = ["Counts", "Incident", "Incidents", "Kind", "span"]
+
+LOOK_EVERY_S = 2.0
+RECENT = 20  # incidents that a status shows; `heliograph incidents` has all
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of all that the topic holds."""
+
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[TopicPartition, int] = field(default_factory=dict)  # source offsets never copied
+    held: Mapping[TopicPartition, int] = field(default_factory=dict)  # records refused and passed over
+    recent: tuple[Incident, ...] = ()  # the last ones, oldest first
+
+
+class Incidents:
+    def __init__(self, flow: Flow) -> None:
+        self._client = Client(flow.target, timeout_s=flow.admin_timeout_s)
+        topic = policy.incidents_topic(flow.source.alias)
+        self._log = IncidentLog(self._client, flow.source.alias, topic, flow.offset_storage_replication_factor)
+        self._lock = threading.Lock()  # held while the topic is read, which may take as long as a broker is silent
+        self.counts = Counts()  # replaced, never changed: whoever shows a flow must not wait for a broker
+
+    def look(self) -> list[Incident]:
+        """Read what is new."""
+        with self._lock:
+            found = self._log.catch_up()
+            if found:
+                self._count()
+            return found
+
+    def write(self, incident: Incident) -> None:
+        with self._lock:
+            self._log.write(incident)
+            self._count()
+
+    def told(self, subject: Subject, at: int) -> frozenset[tuple[str, int, str]]:
+        with self._lock:
+            return self._log.book.told(subject, at)
+
+    @property
+    def all(self) -> list[Incident]:
+        with self._lock:
+            return self._log.book.incidents
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _count(self) -> None:
+        kinds: Counter[str] = Counter()
+        lost: Counter[TopicPartition] = Counter()
+        held: Counter[TopicPartition] = Counter()
+        known = self._log.book.incidents
+        for one in known:
+            kinds[str(one.kind)] += 1
+            lost[one.tp] += one.lost
+            held[one.tp] += one.held
+        self.counts = Counts(kinds, lost, held, tuple(known[-RECENT:]))

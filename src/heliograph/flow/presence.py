@@ -1,0 +1,153 @@
+"""Who runs a flow: each process says so in the positions topic, every few seconds, and takes it back when it ends.
+
+MM2 passes these records over (their key names a connector it does not know), and so does `flow.positions`. Two
+processes may well run one flow (rules E to G see to it); this is for whoever is about to change positions by hand.
+
+Invariants:
+  a. A process that may still write positions has a record here that is younger than GONE_S, unless it could not write
+     to the positions topic at all, in which case it wrote no positions either.
+  b. Positions are changed by hand only when there is no such record (`require_free`), or when a person insists: a
+     running task goes on from where it is, and compaction may leave its next position as the only one.
+Ages are by the clocks of the two machines, so they are taken as roughly true: GONE_S is four beats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import uuid
+from dataclasses import dataclass
+
+import msgspec
+
+from heliograph import policy
+from heliograph.errors import BrokerError, Held, HeliographError
+from heliograph.flow.compacted import CompactedLog
+from heliograph.mirror.positions import partition_for
+from heliograph.types import Flow
+from heliograph.wire import Client
+from heliograph.wire.groups import DEAD, EMPTY
+
+NAME = "HeliographProcess"
+BEAT_S = 5.0
+GONE_S = 20.0
+LEAVE_S = 0.5  # what taking it back may cost an end that should be quick
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    process: str
+    host: str
+    pid: int
+    since_ms: int
+    at_ms: int
+
+    def alive(self, now_ms: int) -> bool:
+        return now_ms - self.at_ms < GONE_S * 1000
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Presence:
+    """This process's side."""
+
+    def __init__(self, flow: Flow, target: Client) -> None:
+        self._client = target
+        self._log = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
+        self._since_ms = _now_ms()
+        self._key = _key(flow, uuid.uuid4().hex)
+
+    def beat(self) -> None:
+        if not self._log.partitions and not self._log.count():
+            return  # not made yet: there are no positions either
+        about = {"host": socket.gethostname(), "pid": os.getpid(), "since": self._since_ms, "at": _now_ms()}
+        self._log.append(partition_for(self._key, self._log.partitions), [(self._key, msgspec.json.encode(about))])
+
+    def leave(self) -> None:
+        """Best effort: what is not taken back runs out."""
+        if self._log.partitions:
+            self._client.timeout_s = LEAVE_S
+            with contextlib.suppress(HeliographError):
+                self._log.append(partition_for(self._key, self._log.partitions), [(self._key, None)])
+
+
+def holders(flow: Flow, target: Client) -> list[Holder]:
+    """The processes that run this flow now, as far as they say so."""
+    log = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
+    if not log.count():
+        return []
+    found: dict[str, Holder] = {}
+    for _, record in log.news():
+        process = _process_of(record.key, flow)
+        if process is None:
+            continue
+        holder = _holder(process, record.value)
+        if holder is None:
+            found.pop(process, None)
+        else:
+            found[process] = holder
+    now_ms = _now_ms()
+    return sorted((one for one in found.values() if one.alive(now_ms)), key=lambda one: one.since_ms)
+
+
+def mm2_group(flow: Flow) -> str:
+    """The group that the workers of an MM2 form on the target, unless its file names another."""
+    return f"{flow.source.alias}-mm2"
+
+
+def mm2_state(flow: Flow, target: Client) -> str:
+    """Kafka's word for that group; why it could not be asked, behind a question mark."""
+    group = mm2_group(flow)
+    try:
+        state = target.describe_groups([group])[group]
+    except BrokerError as error:
+        return f"? {error}"
+    return f"? {state}" if isinstance(state, BrokerError) else state
+
+
+def has_workers(state: str) -> bool:
+    return state not in (DEAD, EMPTY) and not state.startswith("?")
+
+
+def require_free(flow: Flow, target: Client) -> None:
+    """Raises Held with who runs it: a Heliograph, or an MM2, which would write over any position with its next one."""
+    found = [str(holder) for holder in holders(flow, target)]
+    if has_workers(mm2_state(flow, target)):
+        found.append(f"a MirrorMaker 2 (its group {mm2_group(flow)} has members)")
+    if not found:
+        return
+    raise Held(
+        f"{flow.name} is being run by {' and '.join(found)}",
+        fix=f"stop it first (one that was killed is forgotten after {GONE_S:.0f} s), or insist with --force: its next "
+        "positions may then undo the change",
+        flow=flow.name,
+    )
+
+
+def _key(flow: Flow, process: str) -> bytes:
+    return msgspec.json.encode([NAME, {"cluster": flow.source.alias, "process": process, "target": flow.target.alias}])
+
+
+def _process_of(key: bytes | None, flow: Flow) -> str | None:
+    try:
+        name, about = msgspec.json.decode(key or b"")
+        if name != NAME or (about["cluster"], about["target"]) != (flow.source.alias, flow.target.alias):
+            return None
+        return str(about["process"])
+    except (TypeError, ValueError, KeyError, RecursionError):
+        return None
+
+
+def _holder(process: str, value: bytes | None) -> Holder | None:
+    try:
+        about = msgspec.json.decode(value or b"")
+        return Holder(process, str(about["host"]), int(about["pid"]), int(about["since"]), int(about["at"]))
+    except (TypeError, ValueError, KeyError, RecursionError):
+        return None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

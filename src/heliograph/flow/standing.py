@@ -1,0 +1,112 @@
+"""Where a flow stands on every partition it copies, or has copied: positions beside the logs of both sides.
+
+Reads both clusters and writes nothing. What `offsets list`, `offsets set` and `adopt` show is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from heliograph import policy
+from heliograph.errors import BrokerError, VersionUnsupported
+from heliograph.flow.positions import PositionsLog
+from heliograph.flow.starts import Bounds, NoStart, bounds
+from heliograph.mirror.ledger import already_there
+from heliograph.mirror.positions import Position
+from heliograph.types import Flow, TopicPartition
+from heliograph.wire import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One partition. None: not known, or there is none."""
+
+    tp: TopicPartition
+    remote: TopicPartition
+    copied: bool  # by the flow as the file is now
+    position: Position | None
+    source: Bounds | None
+    target_end: int | None
+    beyond: int = 0  # records behind the position that the target holds already: rule D will pass over them
+    topic_id: UUID | None = None
+    trouble: str = ""
+
+    @property
+    def lag(self) -> int | None:
+        if self.position is None or self.source is None:
+            return None
+        return max(self.source.end - max(self.position.next_offset, self.source.start), 0)
+
+    @property
+    def by(self) -> str:
+        """Whose word the position is."""
+        if self.position is None:
+            return ""
+        return f"producer {self.position.producer_id}" if self.position.claimed else "MM2 or an operator"
+
+
+def stand(flow: Flow, source: Client, target: Client, positions: PositionsLog) -> list[Standing]:
+    """Of every partition that the flow copies and of every one that has a position, in order."""
+    known = dict(positions.catch_up()) if positions.find() else {}
+    ids: dict[TopicPartition, UUID | None] = {}
+    topics = source.metadata(None).topics
+    for name, topic in topics.items():
+        if not topic.internal and policy.should_replicate(flow, name):
+            ids |= {TopicPartition(name, partition): topic.id for partition in topic.partitions}
+    tps = sorted({*ids, *known})
+    remotes = {tp: TopicPartition(policy.remote_topic(flow, tp.topic), tp.partition) for tp in tps}
+    logs = bounds(source, [tp for tp in tps if tp.topic in topics and tp.partition in topics[tp.topic].partitions])
+    ends = _ends(target, remotes.values())
+    held = _held(target, {remotes[tp]: known[tp] for tp in tps if tp in known and remotes[tp] in ends})
+    return [
+        Standing(
+            tp=tp,
+            remote=remotes[tp],
+            copied=tp in ids,
+            position=known.get(tp),
+            source=log if isinstance(log := logs.get(tp), Bounds) else None,
+            target_end=ends.get(remotes[tp]),
+            beyond=held.get(remotes[tp], 0),
+            topic_id=ids.get(tp),
+            trouble=_trouble(tp, logs.get(tp), known.get(tp)),
+        )
+        for tp in tps
+    ]
+
+
+def _ends(target: Client, remotes: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Of those that are there. Asked about first: for one that is not, `list_offsets` would wait a while."""
+    wanted = sorted(set(remotes))
+    topics = target.metadata(sorted({tp.topic for tp in wanted})).topics if wanted else {}
+    there = [tp for tp in wanted if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
+    found = target.list_offsets(there, at="latest") if there else {}
+    return {tp: end for tp, end in found.items() if isinstance(end, int)}
+
+
+def _held(target: Client, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
+    """Remote partition -> records that lie behind its position already."""
+    claimed = {tp: position for tp, position in positions.items() if position.claimed}
+    try:
+        states = target.describe_producers(list(claimed)) if claimed else {}
+    except VersionUnsupported:
+        return {}
+    found = {}
+    for tp, position in claimed.items():
+        state = states.get(tp)
+        if state is not None and not isinstance(state, BrokerError) and position.producer_id in state:
+            found[tp] = max(already_there(position, state[position.producer_id].last_sequence), 0)
+    return found
+
+
+def _trouble(tp: TopicPartition, log: Bounds | NoStart | None, position: Position | None) -> str:
+    if log is None:
+        return "its source is not there"
+    if isinstance(log, NoStart):
+        return log.reason
+    if position is not None and position.next_offset > log.end:
+        return f"its position {position.next_offset} is behind the end of its source, {log.end}"
+    if position is not None and position.next_offset < log.start:
+        return f"retention took {log.start - position.next_offset:,} offsets before they were copied"
+    return ""

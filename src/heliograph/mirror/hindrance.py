@@ -1,0 +1,85 @@
+"""Why a lane does not go on, in words, from what its task knows at the moment of a report.
+
+Asked once a second for each lane, so it only looks, never asks anybody. It names the first thing in the way: reading
+before writing. A hindrance is no verdict: a broker that is late by three seconds hinders, and the copy may still be
+sound; whether it is, is decided by progress (`flow.health`). The words hold no seconds, so that they stay the same
+while nothing changes, and a report need not repeat them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heliograph.mirror.append import Target
+from heliograph.mirror.brokers import REQUEST_TIMEOUT_S, Brokers
+from heliograph.mirror.fetch import Source
+from heliograph.mirror.lane import Lane, State
+from heliograph.types import TopicPartition
+
+# A broker that has been silent for so long hinders. Its fetch answers are due every half second, an append is answered
+# in milliseconds unless a disk or a replica is slow.
+QUIET_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    why: str = ""
+    blind: bool = False  # the source's end is not being seen meanwhile
+    vague: bool = (
+        False  # something is due and nothing is known to keep it: right for a moment, a fault of ours for long
+    )
+
+
+NONE = Hindrance()
+
+
+def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance:
+    if lane.state is State.PARKED:
+        return Hindrance(lane.reason, blind=True)
+    if lane.state is State.LOST:  # not fetched until the target has said what it holds (rule D)
+        why = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
+        return Hindrance(why or f"{target.brokers.cluster.alias} is being asked what it holds", True, vague=not why)
+    # What is seen now stands before what was said last: behind NOT_LEADER_OR_FOLLOWER there may be no leader at all.
+    reading = of_partition(source.brokers, lane.spec.tp, now) or lane.read_trouble
+    if reading and not source.is_stalled(lane):  # one that holds enough is not read on purpose
+        return Hindrance(reading, blind=True)
+    if not lane.idle or lane.in_flight:
+        writing = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
+        if writing:
+            return Hindrance(writing)
+    throttled = source.throttled_ms(lane)
+    if throttled:
+        return Hindrance(f"{source.brokers.cluster.alias} throttles this client: a quota is used up")
+    if lane.high_watermark < 0:
+        return Hindrance(f"{source.brokers.cluster.alias} is being asked", blind=True, vague=True)
+    return NONE
+
+
+def of_partition(brokers: Brokers, tp: TopicPartition, now: float) -> str:
+    """What is between us and the leader of a partition; "" if nothing is."""
+    alias, metadata = brokers.cluster.alias, brokers.metadata
+    if metadata is None:
+        return brokers.trouble.message if brokers.trouble else f"{alias} has not said yet who leads {tp}"
+    partition = metadata.leader(tp)
+    if partition is None:
+        return f"{alias} knows no partition {tp}"
+    if partition.leader not in metadata.brokers:
+        holders = ", ".join(map(str, partition.replicas))
+        return (
+            f"{tp} has no leader on {alias}: its replicas are on broker {holders}, and none of them that is up may lead"
+        )
+    return _of_broker(brokers, partition.leader, now)
+
+
+def _of_broker(brokers: Brokers, node: int, now: float) -> str:
+    alias, address = brokers.cluster.alias, brokers.metadata.brokers[node] if brokers.metadata else ""
+    connection = brokers.connected(node)
+    if connection is None:
+        failure = brokers.failure(node)
+        if failure is not None:
+            return f"{failure.message}; tried again within 2 s"
+        return f"{alias} broker {address} is being connected to"
+    sent_at = connection.oldest_sent_at
+    if sent_at is not None and now - sent_at > QUIET_S:
+        return f"{alias} broker {address} does not answer; after {REQUEST_TIMEOUT_S:.0f} s the connection is made anew"
+    return ""

@@ -1,0 +1,197 @@
+"""What went wrong with records on their way, as it is written down: the format of the incidents topic, and what follows
+from it for whoever counts records. Pure; `mirror.annals` reads and writes, `mirror.warden` decides.
+
+The topic lies on the target and is not compacted. A record says what happened (its kind), to which source offsets, what
+was done about it (the policy), and why, in words.
+
+Invariants:
+  a. An incident is in the topic before anything is done about it: before a position passes what it tells of, before a
+     position is given up, before a partition is parked for it. Whatever is killed in between, nothing is passed over
+     that the topic does not name.
+  b. The key says whose offsets (flow, topic with its id, partition), the kind and the first offset. What is noticed
+     again after a crash has the same key, and the last record of a key counts: one incident, however often written.
+  c. Offsets of refused records that are passed over (`held`) are not in their producer id's count of records (rule H of
+     the ledger).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeGuard
+from uuid import UUID
+
+import msgspec
+
+from heliograph.mirror.offsetmap import Subject
+from heliograph.mirror.positions import OFFSETS
+from heliograph.types import TopicPartition
+
+NAME = "HeliographIncident"
+
+
+class Kind(StrEnum):
+    GAP = "gap"  # retention took source offsets [first, next) before they were read
+    RECREATED = "recreated"  # the source topic was made anew; of its old self everything before `first` was copied
+    TRUNCATED = "truncated"  # the source ends at `first`, while everything before `next` had been copied
+    TARGET_LOST = "target-lost"  # the target's log ends before what it acknowledged; we stood at `first`
+    REFUSED = "refused"  # the target will not take the records at `offsets`
+    DENIED = "denied"  # a cluster no longer lets us read or write; we stood at `first`
+    STORAGE = "storage"  # a disk of the target failed or is full; we stood at `first`
+
+
+# Those that last: the partition stands still, and nothing is passed over.
+PASSING = frozenset({"skip", "quarantine"})
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    kind: Kind
+    tp: TopicPartition
+    topic_id: UUID | None
+    first: int  # source offsets
+    next: int
+    policy: str  # what was done: stop, skip, restart, quarantine
+    why: str
+    remote: TopicPartition
+    at_ms: int
+    offsets: tuple[tuple[int, int], ...] = ()  # refused: (offset, length) of consecutive source offsets
+    target: tuple[int, int] = (-1, -1)  # target-lost: where the target's log ends, and where it ended
+    producer: int = -1  # refused: the producer id whose count leaves these records out
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.tp, self.topic_id)
+
+    @property
+    def lost(self) -> int:
+        """Source offsets that were never copied and never will be."""
+        return self.next - self.first if self.kind is Kind.GAP and self.policy == "skip" else 0
+
+    @property
+    def held(self) -> int:
+        """Records that were passed over because the target refused them."""
+        passed = self.kind is Kind.REFUSED and self.policy in PASSING
+        return sum(length for _, length in self.offsets) if passed else 0
+
+    @property
+    def words(self) -> str:
+        return f"{self.kind} {self.tp} {span(self)} [{self.policy}]: {self.why}"
+
+
+def span(incident: Incident) -> str:
+    """`100-149`, `7`, `3, 9-11`: the offsets it is about, as people write them."""
+    runs = incident.offsets or ((incident.first, max(incident.next - incident.first, 1)),)
+    return ", ".join(str(at) if length == 1 else f"{at}-{at + length - 1}" for at, length in runs)
+
+
+def key_of(source_alias: str, incident: Incident) -> bytes:
+    about = {
+        "cluster": source_alias,
+        "from": incident.first,
+        "id": str(incident.topic_id or ""),
+        "kind": str(incident.kind),
+        "partition": incident.tp.partition,
+        "topic": incident.tp.topic,
+    }
+    return msgspec.json.encode([NAME, about])
+
+
+def encode(incident: Incident) -> bytes:
+    value: dict[str, Any] = {
+        "next": incident.next,
+        "policy": incident.policy,
+        "why": incident.why,
+        "remote": incident.remote.topic,
+        "remotePartition": incident.remote.partition,
+        "at": incident.at_ms,
+    }
+    if incident.offsets:
+        value["offsets"] = incident.offsets
+    if incident.target != (-1, -1):
+        value["target"] = incident.target
+    if incident.producer >= 0:
+        value["producer"] = incident.producer
+    return msgspec.json.encode(value)
+
+
+def decode(key: bytes | None, value: bytes | None, source_alias: str) -> Incident | None:
+    """None for other clusters' records and for nonsense."""
+    try:
+        name, about = msgspec.json.decode(key or b"")
+        fields = msgspec.json.decode(value or b"")
+        if name != NAME or about["cluster"] != source_alias:
+            return None
+        kind, id_ = Kind(about["kind"]), about["id"]
+        numbers = (about["partition"], about["from"], fields["next"], fields["remotePartition"], fields["at"])
+        texts = (about["topic"], fields["policy"], fields["why"], fields["remote"])
+        if not all(map(_offset, numbers)) or not all(isinstance(text, str) for text in texts):
+            return None
+        offsets = tuple((int(at), int(length)) for at, length in fields.get("offsets", ()))
+        end, was = (int(number) for number in fields.get("target", (-1, -1)))
+        producer = int(fields.get("producer", -1))
+        topic_id = UUID(id_) if id_ else None
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+        return None
+    if any(at < 0 or length < 1 for at, length in offsets):
+        return None
+    partition, first, next_offset, remote_partition, at_ms = numbers
+    topic, policy, why, remote = texts
+    return Incident(
+        *(kind, TopicPartition(topic, partition), topic_id, first, next_offset, policy, why),
+        *(TopicPartition(remote, remote_partition), at_ms, offsets, (end, was), producer),
+    )
+
+
+def _offset(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < OFFSETS
+
+
+def runs_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Rising offsets as runs."""
+    found: list[tuple[int, int]] = []
+    for offset in offsets:
+        if found and sum(found[-1]) == offset:
+            found[-1] = (found[-1][0], found[-1][1] + 1)
+        else:
+            found.append((offset, 1))
+    return tuple(found)
+
+
+class Book:
+    """The incidents of one source, folded (invariant b)."""
+
+    def __init__(self, source_alias: str) -> None:
+        self._alias = source_alias
+        self._known: dict[bytes, Incident] = {}
+
+    def add(self, key: bytes | None, value: bytes | None) -> Incident | None:
+        incident = decode(key, value, self._alias)
+        if incident is not None:
+            # By what is in it, not by its bytes: a writer may order the fields otherwise.
+            self._known[key_of(self._alias, incident)] = incident
+        return incident
+
+    @property
+    def incidents(self) -> list[Incident]:
+        return sorted(self._known.values(), key=lambda one: one.at_ms)
+
+    def held(self, subject: Subject, at: int, producer_id: int) -> set[int]:
+        """The source offsets from `at` on that are passed over (invariant c). Of this producer id: a copy that was
+        begun anew under another has not been refused anything yet."""
+        return {
+            offset
+            for one in self._known.values()
+            if one.held and one.subject == subject and one.producer == producer_id
+            for start, length in one.offsets
+            for offset in range(max(start, at), start + length)
+        }
+
+    def told(self, subject: Subject, at: int) -> frozenset[tuple[str, int, str]]:
+        """(kind, first offset, policy) of what is known from `at` on: not to be written again and again."""
+        return frozenset(
+            (str(one.kind), one.first, one.policy)
+            for one in self._known.values()
+            if one.subject == subject and one.next >= at
+        )

@@ -1,0 +1,124 @@
+"""What a task writes down of its lanes as it goes: the offset map's runs, then the positions that cover them.
+
+Only what is acknowledged (rule C), and of lanes that moved. Notes go out by the appender, beside the records and by
+the same connections; a lane's `written` is what the target has acknowledged.
+
+Invariant: where a new run began, the map's record goes first, and the position when that is acknowledged (invariant a
+of `mirror.offsetmap`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from heliograph.batch import Record, encode
+from heliograph.mirror import offsetmap, positions
+from heliograph.mirror.append import Note, Target
+from heliograph.mirror.assignment import Assignment
+from heliograph.mirror.lane import Lane
+from heliograph.mirror.positions import Position
+from heliograph.types import TopicPartition
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A lane's position at one moment, and what the offset map must hold before it may be written."""
+
+    lane: Lane
+    position: Position
+    segments: list[list[offsetmap.Span]]
+
+    @property
+    def subject(self) -> offsetmap.Subject:
+        return offsetmap.Subject(self.lane.spec.tp, self.lane.spec.topic_id)
+
+
+class Journal:
+    def __init__(self, assignment: Assignment, lanes: Sequence[Lane], target: Target) -> None:
+        self._a = assignment
+        self._lanes = lanes
+        self._target = target
+        self._out = 0
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether something written is not acknowledged yet."""
+        return bool(self._target.notes_waiting or self._out)
+
+    def write(self) -> None:
+        mapped: list[Moved] = []
+        plain: list[Moved] = []
+        for lane in self._lanes:
+            if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
+                segments = lane.map.take()
+                if not self._a.map_topic:
+                    lane.map.written(True, segments)
+                    segments = []
+                (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
+        self._note_positions(plain)
+        self._note_map(mapped)
+
+    def _note_map(self, moved: list[Moved]) -> None:
+        a = self._a
+        by_partition: dict[int, list[Moved]] = {}
+        for one in moved:
+            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
+        for partition, group in by_partition.items():
+            pairs = [
+                (offsetmap.key_of(a.source.alias, one.subject, segment[0].source), offsetmap.encode(segment))
+                for one in group
+                for segment in one.segments
+            ]
+            self._note(
+                TopicPartition(a.map_topic, partition),
+                pairs,
+                lambda ok, group=group: self._map_written(ok, group),  # type: ignore[misc]
+            )
+
+    def _map_written(self, ok: bool, group: list[Moved]) -> None:
+        for one in group:
+            one.lane.map.written(ok, one.segments)
+        if ok:
+            self._note_positions(group)
+        else:
+            log.warning("offset map not written: positions wait for it", flow=self._a.flow)
+
+    def _note_positions(self, moved: list[Moved]) -> None:
+        """One batch per partition of the positions topic."""
+        a = self._a
+        by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
+        for one in moved:
+            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            partition = positions.partition_for(key, a.positions_partitions)
+            by_partition.setdefault(partition, []).append((one, key))
+        for partition, group in by_partition.items():
+            pairs = [(key, positions.encode(one.position)) for one, key in group]
+            self._note(
+                TopicPartition(a.positions_topic, partition),
+                pairs,
+                lambda ok, group=group: _positions_written(ok, group),  # type: ignore[misc]
+            )
+
+    def _note(self, tp: TopicPartition, pairs: list[tuple[bytes, bytes]], done: Callable[[bool], None]) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        batch = encode([Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(pairs)])
+        self._out += 1
+
+        def answered(ok: bool) -> None:
+            self._out -= 1
+            done(ok)
+
+        self._target.note(Note(tp, batch, answered))
+
+
+def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
+    if ok:
+        for one, _ in group:
+            one.lane.written = one.position

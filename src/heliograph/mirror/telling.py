@@ -1,0 +1,88 @@
+"""What a task tells its coordinator of its lanes, once a second and at its end.
+
+Only of lanes of which something changed, until it was heard: then they are told again.
+
+Invariant: a report is `final` only when everything acknowledged is in the positions topic, the map before it. The
+coordinator goes on from there without reading it back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from heliograph.mirror import hindrance
+from heliograph.mirror.append import Target
+from heliograph.mirror.fetch import Source
+from heliograph.mirror.hindrance import Hindrance
+from heliograph.mirror.lane import Lane
+from heliograph.mirror.link import Link
+
+
+class Telling:
+    def __init__(self, link: Link, lanes: Sequence[Lane], source: Source, target: Target) -> None:
+        self._link = link
+        self._lanes = lanes
+        self._source, self._target = source, target
+        self._told: dict[Lane, tuple[Any, ...]] = {}
+
+    def tell(self, *, last: bool = False) -> None:
+        """`last`: everything, whether it changed or not."""
+        now = time.monotonic()
+        changed = []
+        for lane in self._lanes:
+            hindered = hindrance.of_lane(lane, self._source, self._target, now)
+            c = lane.counts
+            figures = (
+                *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
+                *(hindered, lane.oldest_timestamp, _wish(lane)),
+            )
+            if last or self._told.get(lane) != figures:
+                self._told[lane] = figures
+                changed.append((lane, hindered))
+        report = {
+            "say": "report",
+            "lanes": [_of_lane(lane, hindered) for lane, hindered in changed],
+            "trouble": [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble],
+            "final": last and all(lane.acked == lane.written for lane in self._lanes),
+            "latency": self._target.latencies.told(),
+        }
+        if not self._link.tell(report):
+            self._told.clear()  # nobody heard it: say everything again
+            return
+        self._target.latencies.heard()
+        for lane, _ in changed:
+            lane.latency.clear()
+            lane.age.clear()
+
+
+def _wish(lane: Lane) -> str:
+    """Heard only when nothing of the lane is on its way to the positions topic."""
+    return lane.wish if lane.acked == lane.written else ""
+
+
+def _of_lane(lane: Lane, hindered: Hindrance) -> dict[str, Any]:
+    return {
+        "topic": lane.spec.tp.topic,
+        "partition": lane.spec.tp.partition,
+        "next": lane.acked.next_offset,
+        "sequence": lane.acked.sequence,
+        "end": lane.high_watermark,
+        "state": lane.state.value,
+        "reason": lane.reason,
+        "fix": lane.fix,
+        "wish": _wish(lane),
+        "producer": lane.acked.producer_id,
+        "timestamp": lane.last_timestamp,
+        "target": lane.acked.target,
+        "run": lane.map.last,
+        "why": hindered.why,
+        "blind": hindered.blind,
+        "vague": hindered.vague,
+        "oldest": lane.oldest_timestamp,
+        "latency": lane.latency.told(),
+        "age": lane.age.told(),
+        **asdict(lane.counts),
+    }

@@ -1,0 +1,329 @@
+"""Health and figures on real brokers: what is said over HTTP while brokers are killed, frozen and without a leader.
+
+Each fault is done under a feed; within 10 s /health is 503 and says why in words, the partitions that are not concerned
+stay healthy, and when the broker is back all recovers by itself, each record once. Figures are read by a strict parser
+and compared with what confluent-kafka counts.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from heliograph.embedded import Kafka, running
+from heliograph.embedded.broker import Broker
+from heliograph.flow.health import NO_REASON
+from heliograph.flow.recovery import Recovery
+from heliograph.flow.status import FlowReport
+from heliograph.http.pages import Pages
+from heliograph.http.routing import Router
+from heliograph.http.server import Server
+from heliograph.metrics.table import METRICS
+from heliograph.mirror import task as task_module
+from heliograph.mirror.fetch import Source
+from tests.broker.engine import Engine, assert_same, one_flow
+from tests.broker.processes import Feed, assert_copied
+from tests.broker.site import Site
+from tests.kit import SOON_BACK, Record, create_topic, produce, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+PARTITIONS = 3
+
+
+@pytest.fixture(autouse=True)
+def _reports_as_in_earnest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "REPORT_EVERY_S", 1.0)  # other tests have tasks report more often
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[tuple[Kafka, Kafka]]:
+    with running(Kafka("west", config=SOON_BACK), Kafka("east", config=SOON_BACK)) as (west, east):
+        yield west, east
+
+
+class Reported:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def report(self) -> tuple[FlowReport, ...]:
+        return (self._engine.coordinator.report(),)
+
+
+@contextmanager
+def served(engine: Engine) -> Iterator[Site]:
+    server = Server("127.0.0.1", 0, Router(Pages(Reported(engine)).routes()))
+    server.start()
+    try:
+        yield Site(server.url)
+    finally:
+        server.close()
+
+
+@contextmanager
+def copying(source: Kafka, target: Kafka, topic: str, *others: str, **more: Any) -> Iterator[tuple[Site, Feed, Engine]]:
+    """A flow of these topics, the first under a feed, once it is sound."""
+    flow = one_flow(source.cluster(), target.cluster(), topic, *others, **more)
+    feed = Feed(source.confluent(), topic, PARTITIONS, 300)
+    with Engine(flow) as engine, served(engine) as site:
+        site.wait_sound()
+        yield site, feed, engine
+
+
+def assert_all_once(source: Kafka, target: Kafka, topic: str, feed: Feed) -> None:
+    assert_copied(
+        source.confluent(),
+        target.confluent(),
+        topic,
+        f"{source.name}.{topic}",
+        expected=feed.stop(),
+        timeout_seconds=60,
+    )
+
+
+@contextmanager
+def down(broker: Broker) -> Iterator[None]:
+    broker.kill()
+    try:
+        yield
+    finally:
+        broker.start()
+
+
+@contextmanager
+def frozen(broker: Broker) -> Iterator[None]:
+    broker.pause()
+    try:
+        yield
+    finally:
+        broker.resume()
+
+
+# -------------------- faults
+
+
+def test_a_broker_killed_and_then_frozen(clusters: tuple[Kafka, Kafka], new_topic: Callable[[], str]) -> None:
+    """The same broker is the source of one flow and the target of another: both say what is wrong, each from its side.
+    What lag is said of a topic that nobody feeds is exact."""
+    west, east = clusters
+    (broker,) = west.brokers
+    out, home, still = new_topic(), new_topic(), new_topic()
+    create_topic(west.confluent(), out, PARTITIONS)
+    create_topic(east.confluent(), home, PARTITIONS)
+    create_topic(east.confluent(), still)
+    produce(east.confluent(), still, [Record(b"k", b"v" * 100) for _ in range(100)])
+    with (
+        copying(west, east, out) as (reading, out_feed, reader),
+        copying(east, west, home, still) as (writing, home_feed, writer),
+    ):
+        writer.wait_copied(still)
+        with down(broker):
+            killed_at = time.monotonic()
+            for site, topic in ((reading, out), (writing, home)):
+                reason = site.wait_told(
+                    *(f"{topic}-", "stalled", f"west broker 127.0.0.1:{broker.port}"), since=killed_at
+                )
+                # Of a source that is gone it may be known how far it came; mostly it is known that it is not seen.
+                assert re.search(
+                    r"(source moved \([\d,]+ records\), we did not,|source not seen) for \d+ s, because", reason
+                )
+                assert site is reading or "source moved" in reason
+                assert "tried again within 2 s" in reason
+            for site, engine in ((reading, reader), (writing, writer)):
+                engine.wait(lambda engine=engine: engine.status().stalled == PARTITIONS, what="all told")
+                status = engine.status()
+                assert status.state == "stalled"
+                assert "west broker" in status.reason
+                found = site.metrics()
+                assert found["heliograph_flow_healthy"].value() == 0
+                ((_, labels),) = found["heliograph_flow_problem_info"].samples
+                assert "west broker" in dict(labels)["reason"]
+                assert dict(labels)["state"] == "stalled"
+        for site in (reading, writing):
+            site.wait_sound()
+            assert site.health()[1]["reasons"] == []
+
+        with frozen(broker):
+            frozen_at, produced_at = time.monotonic(), time.time()
+            produce(east.confluent(), still, [Record(b"k", b"v" * 100) for _ in range(70)])
+            words = "stalled", f"west broker 127.0.0.1:{broker.port} does not answer"
+            reading.wait_told(f"{out}-", *words, since=frozen_at)
+            writing.wait_told(f"{home}-", *words, since=frozen_at)
+            writing.wait_told(f"{still}-0: stalled: source moved (70 records), we did not", since=frozen_at)
+            assert (reader.status().state, writer.status().state) == ("stalled", "stalled")
+            one = writing.partitions(still)[0]
+            assert one["lag_records"] == 70
+            assert 70 * 50 < one["lag_bytes"] < 70 * 500
+            assert 4 < one["lag_seconds"] <= time.time() - produced_at + 1
+            assert writing.metrics()["heliograph_topic_lag_records"].value(topic=still) == 70
+        for site in (reading, writing):
+            site.wait_sound()
+        assert_all_once(west, east, out, out_feed)
+        assert_all_once(east, west, home, home_feed)
+        assert writing.partitions(still)[0]["lag_records"] == 0
+
+
+def test_a_partition_without_a_leader(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    """On the source and on the target: that partition says so, the others go on."""
+    there, back = f"{topic_name}-there", f"{topic_name}-back"
+    more = {"offset_storage_replication_factor": 3}
+    with Kafka("north", brokers=3) as north:
+        create_topic(north.confluent(), there, PARTITIONS)
+        create_topic(primary.confluent(), back, PARTITIONS)
+        with (
+            copying(north, backup, there) as (site, feed, _),
+            copying(primary, north, back, **more) as (other_site, other_feed, _),
+        ):
+            lost, other_lost = led_by(north, there, 3), led_by(north, f"primary.{back}", 3)
+            north.brokers[2].stop()
+            stopped_at = time.monotonic()
+            for one, tp in ((site, f"{there}-{lost}"), (other_site, f"primary.{back}-{other_lost}")):
+                words = ("stalled", f"{tp} has no leader on north: its replicas are on broker 3")
+                reason = one.wait_told(*words, since=stopped_at)
+                assert re.search(r"for \d+ s, because", reason)
+            for one, topic, partition in ((site, there, lost), (other_site, back, other_lost)):
+                states = {number: status["state"] for number, status in one.partitions(topic).items()}
+                assert states == {**dict.fromkeys(range(PARTITIONS), "moving"), partition: "stalled"}
+            north.brokers[2].start()
+            for one in (site, other_site):
+                one.wait_sound()
+            assert_all_once(north, backup, there, feed)
+            assert_all_once(primary, north, back, other_feed)
+
+
+def test_a_partition_that_a_fetch_lost_is_noticed_and_gets_a_new_task(
+    primary: Kafka, backup: Kafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of ours, made here: the task takes the partition for idle. The coordinator's own look knows better."""
+    create_topic(primary.confluent(), topic_name, PARTITIONS)
+    tick, victims = Source.tick, []
+
+    def forgetful(source: Source, now: float) -> None:
+        tick(source, now)
+        lane = next(iter(source._lanes.values()))
+        if lane.counts.records and (not victims or victims == [source]):
+            victims[:] = [source]
+            source.leave(lane)
+
+    monkeypatch.setattr(Source, "tick", forgetful)
+    flow = one_flow(primary.cluster(), backup.cluster(), topic_name)
+    feed = Feed(primary.confluent(), topic_name, PARTITIONS, 300)
+    engine = Engine(flow)
+    engine.coordinator._recovery = Recovery(first_s=6.0)
+    with engine, served(engine) as site:
+        engine.wait(lambda: victims, what="the loss")
+        site.wait_told("stalled: source moved", NO_REASON)
+        site.wait_sound()
+        assert engine.status().epoch > 1
+        assert_all_once(primary, backup, topic_name, feed)
+
+
+def led_by(kafka: Kafka, topic: str, broker: int) -> int:
+    """The one partition that this broker leads."""
+    partitions = (
+        AdminClient({**kafka.confluent(), "log_level": 0}).list_topics(topic, timeout=10).topics[topic].partitions
+    )
+    (found,) = [number for number, one in partitions.items() if one.leader == broker]
+    return int(found)
+
+
+# -------------------- figures
+
+
+def test_counters_are_the_truth(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    counts = {0: 1_000, 1: 500, 2: 0, 3: 1}
+    create_topic(primary.confluent(), topic_name, len(counts))
+    now_ms = int(time.time() * 1000)
+    records = [Record(b"k", b"v%d" % n, (), now_ms - 3_000, p) for p, count in counts.items() for n in range(count)]
+    produce(primary.confluent(), topic_name, records)
+    flow = one_flow(primary.cluster(), backup.cluster(), topic_name)
+    with Engine(flow) as engine, served(engine) as site:
+        engine.wait_copied(topic_name)
+        wait_until(lambda: engine.status().records == 1_501, what="the last report")
+        plain, found = site.metrics(), site.metrics(openmetrics=True)
+        labels = {"source": "primary", "target": "backup", "topic": topic_name}
+        for partition, count in counts.items():
+            one = {**labels, "partition": str(partition)}
+            assert found["heliograph_records"].value("_total", **one) == count
+            assert plain["heliograph_records_total"].value(**one) == count
+            for name in ("heliograph_position_offset", "heliograph_source_end_offset"):
+                assert found[name].value(**one) == count
+            for name in ("heliograph_lag_records", "heliograph_lag_bytes", "heliograph_lag_seconds"):
+                assert found[name].value(**one) == 0
+            for name in ("retries", "resyncs", "duplicates_refused", "gap_offsets", "skipped_batches"):
+                assert found[f"heliograph_{name}"].value("_total", **one) == 0
+            remote = {**labels, "topic": f"primary.{topic_name}", "partition": str(partition)}
+            assert found["kafka_connect_mirror_mirrorsourceconnector_record_count"].value(**remote) == count
+        latency = found["heliograph_replication_latency_seconds"]
+        assert latency.value("_count", **labels) == 1_501
+        assert latency.value("_bucket", **labels, le="2.0") == 0  # the records say that they are 3 s old
+        assert 3.0 <= latency.value("_sum", **labels) / 1_501 < 60
+        most = plain["kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms_max"]
+        assert 3_000 <= most.value(topic=f"primary.{topic_name}", partition="0") < 60_000
+        assert found["heliograph_tasks"].value() == 1
+        assert found["heliograph_epochs"].value("_total") == 1
+        assert found["heliograph_flow_state"].value(state="running") == 1
+    assert assert_same(primary, backup, topic_name, f"primary.{topic_name}") == counts
+
+
+def test_duplicates_refused_and_gaps_are_counted(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    create_topic(primary.confluent(), topic_name)
+    produce(primary.confluent(), topic_name, [Record(b"k", b"v%d" % n) for n in range(1_000)])
+    flow = one_flow(primary.cluster(), backup.cluster(), topic_name)
+    with Engine(flow, crash_after=1_000) as engine:  # all appended, no position written
+        engine.wait_ended()
+    with Engine(flow) as engine, served(engine) as site:
+        engine.wait_copied(topic_name)
+        wait_until(lambda: engine.status().duplicates_refused == 1_000, what="the report")
+        found = site.metrics()
+        assert found["heliograph_duplicates_refused_total"].value(topic=topic_name) == 1_000
+        assert found["heliograph_records_total"].value(topic=topic_name) == 0
+    produce(primary.confluent(), topic_name, [Record(b"k", b"w%d" % n) for n in range(100)])
+    admin = AdminClient(dict(primary.confluent()))
+    for future in admin.delete_records([TopicPartition(topic_name, 0, 1_040)]).values():
+        future.result(30)
+    with Engine(flow) as engine, served(engine) as site:
+        engine.wait_copied(topic_name)
+        wait_until(lambda: engine.status().records == 60 and engine.status().gap_offsets, what="the report")
+        found = site.metrics()
+        assert found["heliograph_gap_offsets_total"].value(topic=topic_name) == 40
+        assert found["heliograph_records_total"].value(topic=topic_name) == 60
+        assert found["heliograph_lag_records"].value(topic=topic_name) == 0
+
+
+def test_checkpoints_and_heartbeats_are_timed(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    create_topic(primary.confluent(), topic_name)
+    produce(primary.confluent(), topic_name, [Record(b"k", b"v%d" % n) for n in range(10)])
+    group = f"group-{topic_name}"
+    consumer = Consumer({**primary.confluent(), "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic_name, 0, 7)], asynchronous=False)
+    consumer.close()
+    flow = one_flow(
+        primary.cluster(),
+        backup.cluster(),
+        topic_name,
+        emit_heartbeats_s=0.3,
+        emit_offset_syncs=True,
+        emit_checkpoints_s=0.3,
+        groups=(group,),
+        heartbeats_replication=False,
+    )
+    name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
+    with Engine(flow) as engine, served(engine) as site:
+        engine.wait(lambda: name in site.metrics(), what="a checkpoint timed", timeout_seconds=60)
+        found = site.metrics()
+        assert 0 <= found[name].value(group=group, topic=f"primary.{topic_name}", partition="0") < 30_000
+        checkpoints = found["heliograph_checkpoint_latency_seconds"]
+        assert checkpoints.value("_count") >= 1
+        assert 0 < checkpoints.value("_sum") < 60
+        wait_until(lambda: "heliograph_heartbeat_age_seconds" in site.metrics(), what="a heartbeat")
+        found = site.metrics()
+        assert 0 <= found["heliograph_heartbeat_age_seconds"].value() < 10
+        assert set(found) == METRICS.keys() - {"heliograph_flow_problem_info"}  # every one that a sound flow has

@@ -1,0 +1,187 @@
+"""Written down first, then what the policy says: a task's warden, with the writing replaced by a list."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+import pytest
+
+from heliograph.batch import Chunk, Limits, Record, encode
+from heliograph.errors import BrokerError
+from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
+from heliograph.mirror.incidents import Incident
+from heliograph.mirror.lane import Lane, Sent, State
+from heliograph.mirror.positions import Position
+from heliograph.mirror.quarantine import Kept
+from heliograph.mirror.warden import Hands, Warden
+from heliograph.types import Cluster, Policies, TopicPartition
+from heliograph.wire import Produced
+from tests.kit import wait_until
+
+TP, REMOTE, ID = TopicPartition("orders", 0), TopicPartition("us.orders", 0), UUID(int=1)
+NO_KEY, DENIED = 87, 29
+
+
+class Scene:
+    def __init__(self, *, told: frozenset[tuple[str, int, str]] = frozenset(), **on: str) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.written: list[tuple[Incident, list[Kept]]] = []
+        self.failure: BrokerError | None = None
+        self.left: list[Lane] = []
+        self.asked: list[Lane] = []
+        self.parked: list[Lane] = []
+        assignment = Assignment(
+            *("us->eu", Cluster("us"), Cluster("eu"), "read_committed", "p", 1, "", 0, 1, 0, 60.0, ()),
+            Coordinates("127.0.0.1", 1, b""),
+            incidents_topic="incidents",
+            quarantine_topic="quarantine",
+            on=Policies(**on),  # type: ignore[arg-type]
+        )
+        hands = Hands(self.left.append, self.asked.extend, self.parked.append)
+        self.warden = Warden(assignment, self.selector, lambda: hands)
+        self.warden._append = self._append  # type: ignore[method-assign]
+        spec = LaneSpec(TP, ID, REMOTE, Position(10, 7, 0, 10, ID, 10), 1_000_000, None, told)
+        self.lane = Lane.of(spec)
+        self.lane.found(0)
+
+    def _append(self, incident: Incident, keep: Sequence[Kept]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.written.append((incident, list(keep)))
+
+    def settle(self) -> None:
+        """Run the loop until the errand's answer came in."""
+
+        def answered() -> bool:
+            for key, events in self.selector.select(0.05):
+                key.data(events)
+            return not self.warden._writing
+
+        wait_until(answered, what="the incident's answer", timeout_seconds=10)
+
+    def send(self, *keys: bytes | None) -> Sent:
+        records = [Record(10 + i, 5, key, b"v", ()) for i, key in enumerate(keys)]
+        self.lane.push(Chunk(encode(records), wanted=10, limits=Limits()))
+        sent = self.lane.next_batch(lambda *_: False)
+        assert sent is not None
+        return sent
+
+
+@pytest.fixture(autouse=True)
+def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made: list[Warden] = []
+    begin = Warden.__init__
+    monkeypatch.setattr(Warden, "__init__", lambda self, *args: (made.append(self), begin(self, *args))[1])
+    yield
+    for warden in made:
+        warden.close()
+
+
+def refusal(*errors: tuple[int, str]) -> Produced:
+    return Produced("us.orders", 0, NO_KEY, -1, -1, -1, "no key", errors)
+
+
+def test_a_gap_is_passed_over_when_it_is_written_and_not_before() -> None:
+    scene, passed = Scene(), []
+    scene.warden.gap(scene.lane, 25, lambda: passed.append(len(scene.written)))
+    assert passed == []
+    scene.settle()
+    assert passed == [1]
+    ((incident, _),) = scene.written
+    assert (incident.kind, incident.first, incident.next, incident.lost) == ("gap", 10, 25, 15)
+
+
+def test_what_the_target_holds_of_a_gap_is_not_lost() -> None:
+    scene, passed = Scene(), []
+    scene.lane.found(6)
+    scene.warden.gap(scene.lane, 25, lambda: passed.append(True))
+    scene.settle()
+    assert scene.written[0][0].first == 16
+    scene.lane.found(15)
+    scene.warden.gap(scene.lane, 25, lambda: passed.append(True))
+    assert (len(passed), len(scene.written)) == (2, 1)
+
+
+def test_what_cannot_be_written_is_not_passed_over() -> None:
+    scene, passed = Scene(), []
+    scene.failure = BrokerError(DENIED, "TOPIC_AUTHORIZATION_FAILED", topic="incidents")
+    scene.warden.gap(scene.lane, 25, lambda: passed.append(True))
+    scene.settle()
+    assert passed == []
+    assert scene.lane.state is State.PARKED
+    assert "10-24" in scene.lane.reason
+    assert "CREATE, DESCRIBE, READ and WRITE on incidents" in scene.lane.fix
+
+
+def test_what_lasts_is_written_once() -> None:
+    for told in (frozenset(), frozenset({("gap", 10, "stop")})):
+        scene = Scene(gap="stop", told=told)
+        for _ in range(3):
+            scene.warden.gap(scene.lane, 25, lambda: pytest.fail("passed over"))
+            scene.settle()
+            assert scene.lane.state is State.PARKED
+            assert not scene.lane.wish
+            scene.lane.unpark()
+            scene.lane.found(0)
+        assert len(scene.written) == 1 - len(told)
+
+
+@pytest.mark.parametrize("policy", ["stop", "restart", "skip"])
+def test_a_target_that_lost_what_it_had(policy: str) -> None:
+    scene = Scene(target_lost=policy)
+    assert [scene.warden.doubts(scene.lane) for _ in range(3)] == [True, True, False]
+    scene.warden.target_lost(scene.lane, 4, 0)
+    scene.settle()
+    assert scene.lane.wish == ("" if policy == "stop" else policy)
+    assert "ends at offset 4, it had acknowledged up to 10" in scene.lane.reason
+    assert scene.written[0][0].target == (4, 10)
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("quarantine", 1), ("skip", 0)])
+def test_the_record_that_the_broker_names_is_held(policy: str, kept: int) -> None:
+    scene = Scene(refused=policy)
+    sent = scene.send(b"a", None, b"c")
+    scene.warden.refused(scene.lane, sent.piece, refusal((1, "a key is needed")))
+    assert scene.asked == []
+    scene.settle()
+    ((incident, keep),) = scene.written
+    assert (incident.offsets, incident.producer, incident.held) == (((11, 1),), 7, 1)
+    assert "a key is needed" in incident.why
+    assert [one.record.key for one in keep] == [None] * kept
+    assert scene.asked == [scene.lane], "rule D leaves it out"
+
+
+def test_a_broker_that_names_no_record_gets_smaller_batches() -> None:
+    scene = Scene()
+    sent = scene.send(b"a", None, b"c", b"d")
+    scene.warden.refused(scene.lane, sent.piece, refusal())
+    assert (scene.written, scene.asked) == ([], [scene.lane])
+    scene.lane.found(0)
+    sent = scene.send(b"a", None, b"c", b"d")
+    assert sent.piece.runs == ((10, 2),)
+    scene.lane.narrow_to(1, 12)
+    scene.warden.refused(scene.lane, sent.piece, refusal())
+    scene.lane.found(0)
+    sent = scene.send(b"a")
+    scene.warden.refused(scene.lane, sent.piece, refusal())
+    scene.settle()
+    assert scene.written[0][0].offsets == ((10, 1),)
+
+
+def test_a_full_disk_and_a_permission_withdrawn_are_written_once_and_hold_nobody_up() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.warden.storage(scene.lane)
+        scene.settle()
+    assert scene.lane.state is State.FLOWING
+    scene.warden.denied(scene.lane, DENIED, "not allowed")
+    scene.settle()
+    scene.warden.denied(scene.lane, 17, "something else")
+    assert [str(incident.kind) for incident, _ in scene.written] == ["storage", "denied"]
+    scene.failure = BrokerError(56, "KAFKA_STORAGE_ERROR")
+    scene.lane.acked = Position(11, 7, 0, 11, ID, 11)
+    scene.warden.storage(scene.lane)
+    scene.settle()
+    assert scene.lane.state is State.FLOWING, "what cannot be written now is seen again"
