@@ -65,8 +65,9 @@ def test_a_stopped_cluster_leaves_no_process_no_folder_and_no_port() -> None:
 
 
 STARTER = """
-import sys, threading
+import signal, threading
 from heliograph.embedded import Kafka
+signal.signal(signal.SIGINT, signal.default_int_handler)  # started in a shell's background, it would be ignored
 kafka = Kafka("orphan").start()
 print(kafka.brokers[0].pid, kafka.brokers[0].folder.parent, flush=True)
 threading.Event().wait()

@@ -21,7 +21,7 @@ from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
 from heliograph.wire.codes import INCONSISTENT_TOPIC_ID, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
-from heliograph.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS
+from heliograph.wire.fetched import FIRST_VERSION_WITH_TOPIC_IDS
 
 # One response. Large enough to fill a 100 ms link (8 MiB per 100 ms is 80 MB/s, and there is one per broker), small
 # enough that the bytes are still warm when they are patched and sent.
@@ -37,6 +37,9 @@ TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
 DRAIN_S = 0.1  # between two looks at a lane whose next records are gone, while it still holds some
+# While a lane is stalled the others' fetch waits no longer than this. There is one fetch at a time, and the lane will
+# be back in a moment: behind idle partitions' long poll it would get 8 MiB every half second.
+SHORT_POLL_MS = 5
 
 # An answer so small is a live partition's: what it brought goes out first, the next fetch behind it. With more, the
 # broker had better read on while we patch.
@@ -264,6 +267,8 @@ class Source:
     def _pull(self, puller: Puller) -> None:
         if puller.outstanding or not puller.lanes or self.stopped:
             return
+        waits = any(self.brokers.leader(tp) == puller.node for tp in self._stalled)
+        puller.session.max_wait_ms = SHORT_POLL_MS if waits else LONG_POLL_MS
         try:
             puller.connection.send(puller.session.request())
         except WireError as error:

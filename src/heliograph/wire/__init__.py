@@ -9,7 +9,8 @@ from heliograph.wire.cluster import Client, ProducerState
 from heliograph.wire.codes import broker_error, is_retriable, name_of
 from heliograph.wire.connection import Connection
 from heliograph.wire.dial import Dialer
-from heliograph.wire.fetch import Fetched, FetchSession
+from heliograph.wire.fetch import FetchSession
+from heliograph.wire.fetched import Fetched
 from heliograph.wire.groups import Committed
 from heliograph.wire.link import Address, bootstrap_addresses
 from heliograph.wire.messages import build, throttle_ms

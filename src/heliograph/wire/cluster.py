@@ -22,7 +22,8 @@ from heliograph.wire.acls import Acl
 from heliograph.wire.backoff import Backoff
 from heliograph.wire.calls import Calls, sleep
 from heliograph.wire.connection import Connection
-from heliograph.wire.fetch import FIRST_VERSION_WITH_TOPIC_IDS, Fetched, FetchSession
+from heliograph.wire.fetch import FetchSession
+from heliograph.wire.fetched import FIRST_VERSION_WITH_TOPIC_IDS, Fetched
 from heliograph.wire.groups import Committed
 from heliograph.wire.messages import Buffer, Message, build
 from heliograph.wire.produce import Produced, produce_request, produced

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import uuid
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kio.index import load_entity_module
@@ -23,9 +22,9 @@ from kio.static.constants import EntityType
 from heliograph.errors import VersionUnsupported
 from heliograph.types import Isolation, TopicPartition
 from heliograph.wire import codes
+from heliograph.wire.fetched import FIRST_VERSION_WITH_TOPIC_IDS, FetchAnswer, Fetched
 from heliograph.wire.messages import Message, build, throttle_ms
 
-FIRST_VERSION_WITH_TOPIC_IDS = 13
 _LAST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = -1
 _START_OVER = {
@@ -33,27 +32,6 @@ _START_OVER = {
     codes.INVALID_FETCH_SESSION_EPOCH,
     codes.FETCH_SESSION_TOPIC_ID_ERROR,
 }
-
-
-@dataclass(slots=True)
-class Fetched:
-    """What a broker returned for one partition. `offset` is what was asked for; the first batch may start before it."""
-
-    topic: str
-    partition: int
-    error: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: tuple[tuple[int, int], ...]  # (producer id, first offset)
-    records: bytes
-    leader: int = -1  # with a leader error, from v12: who leads now
-    leader_epoch: int = -1
-    offset: int = -1
-
-    @property
-    def tp(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
 
 class _Want(NamedTuple):
@@ -241,9 +219,10 @@ class FetchSession:
 
     def take(self, response: Message) -> list[Fetched]:
         """What came. Empty after a session error: the next request starts over. Other errors are raised."""
+        answer = response if isinstance(response, FetchAnswer) else _by_kio(response)
         self._in_flight = False
-        self.throttle_ms = throttle_ms(response)
-        code = int(response.error_code)
+        self.throttle_ms = answer.throttle_ms
+        code = answer.error_code
         if code:
             if code == codes.FETCH_SESSION_ID_NOT_FOUND:
                 self._session_id = 0
@@ -252,33 +231,47 @@ class FetchSession:
             if code in _START_OVER:
                 return []
             raise codes.broker_error(code, "fetch")
-        self._session_id = int(response.session_id)
+        self._session_id = answer.session_id
         if not self._session_id:
             self._epoch = 0  # the broker has no room for a session: full requests until it has
         else:
             self._epoch = self._epoch + 1 if self._epoch < _LAST_EPOCH else 1
-        return [one for topic in response.responses for part in topic.partitions if (one := self._fetched(topic, part))]
+        return [part for topic_id, part in answer.parts if self._is_wanted(topic_id, part)]
 
-    def _fetched(self, topic: Any, part: Any) -> Fetched | None:
-        topic_id = topic.topic_id if self._by_id else None
-        name = self._names.get(topic.topic_id) if self._by_id else str(topic.topic)
-        if name is None:
-            return None
-        tp = TopicPartition(name, int(part.partition_index))
-        want, sent = self._wants.get(tp), self._sent.get(tp)
+    def _is_wanted(self, topic_id: uuid.UUID | None, part: Fetched) -> bool:
+        """Whether it answers what is still asked (invariant C); then it learns its topic's name and its offset."""
+        if self._by_id:
+            name = self._names.get(topic_id) if topic_id is not None else None
+            if name is None:
+                return False
+            part.topic = name
+        else:
+            topic_id = None
+        want, sent = self._wants.get(part.tp), self._sent.get(part.tp)
         if want is None or sent is None or want.offset != sent.offset or want.topic_id != topic_id:
-            return None
-        leader = getattr(part, "current_leader", None)
-        return Fetched(
-            name,
-            tp.partition,
-            int(part.error_code),
-            int(part.high_watermark),
-            int(part.last_stable_offset),
-            int(part.log_start_offset),
-            tuple((int(a.producer_id), int(a.first_offset)) for a in part.aborted_transactions or ()),
-            part.records or b"",
-            -1 if leader is None else int(leader.leader_id),
-            -1 if leader is None else int(leader.leader_epoch),
-            sent.offset,
-        )
+            return False
+        part.offset = sent.offset
+        return True
+
+
+def _by_kio(response: Any) -> FetchAnswer:
+    """The same from kio's entity of an older version."""
+    parts = []
+    for topic in response.responses:
+        for part in topic.partitions:
+            leader = getattr(part, "current_leader", None)
+            fetched = Fetched(
+                str(getattr(topic, "topic", "")),
+                int(part.partition_index),
+                int(part.error_code),
+                int(part.high_watermark),
+                int(part.last_stable_offset),
+                int(getattr(part, "log_start_offset", -1)),
+                tuple((int(each.producer_id), int(each.first_offset)) for each in part.aborted_transactions or ()),
+                part.records or b"",
+                -1 if leader is None else int(leader.leader_id),
+                -1 if leader is None else int(leader.leader_epoch),
+            )
+            parts.append((getattr(topic, "topic_id", None), fetched))
+    error, session_id = int(getattr(response, "error_code", 0)), int(getattr(response, "session_id", 0))
+    return FetchAnswer(throttle_ms(response), error, session_id, parts)

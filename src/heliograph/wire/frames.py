@@ -4,7 +4,8 @@ Answers for cutting the stream at any byte it happens to arrive, with one copy a
 what is in a frame, nor whom the socket leads to.
 
 Invariants:
-A. A frame handed out is read-only and valid until the next one is: its buffer is used again (kio copies).
+A. A frame handed out is read-only. One of at most SHARED_BYTES is valid until the next one is asked for: its buffer is
+   used again. A larger one lies in a buffer of its own, which is not used again while there is a view of it.
 B. A frame larger than the limit is refused before anything is allocated for it.
 C. With TLS the socket is read until it would block: bytes that OpenSSL already holds do not wake a selector.
 """
@@ -15,11 +16,10 @@ import ssl
 from collections.abc import Callable, Iterator
 
 from heliograph.errors import ProtocolError
+from heliograph.wire.buffers import Buffers
 
 # Most answers (acknowledgements, metadata) fit, so one system call brings the whole frame, often several.
-_HEAD_BYTES = 64 * 1024
-# The buffer for large frames is kept while it is used; after so many frames that need less than a quarter it goes.
-_IDLE_FRAMES = 256
+SHARED_BYTES = 64 * 1024
 
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -31,12 +31,11 @@ class FrameReader:
         self._recv_into = recv_into
         self._limit = limit_bytes
         self._drain = drain
-        self._head = memoryview(bytearray(_HEAD_BYTES))
+        self._head = memoryview(bytearray(SHARED_BYTES))
         self._held = 0  # bytes in _head
         self._body: memoryview | None = None  # the large frame under way
         self._filled = 0
-        self._spare = memoryview(b"")
-        self._small_since = 0
+        self._buffers = Buffers()
         self.ended = False  # the peer closed
 
     def frames(self) -> Iterator[memoryview]:
@@ -44,6 +43,7 @@ class FrameReader:
         while not self.ended:
             body = self._body
             room = self._head[self._held :] if body is None else body[self._filled :]
+            asked = len(room)
             try:
                 count = self._recv_into(room)
             except WOULD_BLOCK:
@@ -58,8 +58,11 @@ class FrameReader:
                 self._filled += count
                 if self._filled == len(body):
                     self._body = None
-                    yield body.toreadonly()
-            if count < len(room) and not self._drain:
+                    frame = body.toreadonly()
+                    del body, room  # whoever has the frame decides how long its buffer stays
+                    yield frame
+                    del frame
+            if count < asked and not self._drain:
                 return  # the socket is empty: no need to be told so by one more call
 
     def _cut(self) -> Iterator[memoryview]:
@@ -70,7 +73,7 @@ class FrameReader:
             self._check(size, head[at:held])
             have = held - at - 4
             if have < size:
-                self._body = self._buffer(size)
+                self._body = self._buffers.take(size)
                 self._body[:have] = head[at + 4 : held]
                 self._filled, at = have, held
                 break
@@ -80,13 +83,6 @@ class FrameReader:
         if at < held and at:
             head[: held - at] = bytes(head[at:held])
         self._held = held - at
-
-    def _buffer(self, size: int) -> memoryview:
-        if size > len(self._spare) or self._small_since > _IDLE_FRAMES:
-            self._spare = memoryview(bytearray(size + size // 8))
-            self._small_since = 0
-        self._small_since = self._small_since + 1 if size * 4 < len(self._spare) else 0
-        return self._spare[:size]
 
     def _check(self, size: int, start: memoryview) -> None:
         if 4 <= size <= self._limit:

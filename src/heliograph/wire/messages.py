@@ -21,6 +21,7 @@ from kio.serial.readers import read_error_code
 from kio.static.constants import EntityType
 
 from heliograph.errors import ProtocolError, VersionUnsupported
+from heliograph.wire import fetched
 
 # kio's entities differ per version and are reached by attribute; a static type would fit one version only.
 Message: TypeAlias = Any
@@ -30,7 +31,7 @@ API_KEYS: Mapping[str, int] = {name: key for key, name in api_key_map.items()}
 
 # Below this a copy into the header's buffer is cheaper than one more entry in the gather list of sendmsg.
 _OWN_BUFFER_BYTES = 4096
-_API_VERSIONS = 18
+_FETCH, _API_VERSIONS = 1, 18
 _UNSUPPORTED_VERSION = 35
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -179,7 +180,7 @@ class Decoder:
     body: Callable[[memoryview, int], tuple[Message, int]]
 
     def read(self, frame: memoryview) -> tuple[int, Message]:
-        """(correlation id, response). The frame must be read-only; what is read from it is copied."""
+        """(correlation id, response). The frame must be read-only; only a fetch's records may be views of it."""
         try:
             header, at = self.header(frame, 0)
             if self.api_key == _API_VERSIONS and self.version and read_error_code(frame, at)[0] == _UNSUPPORTED_VERSION:
@@ -194,4 +195,7 @@ class Decoder:
 @functools.cache
 def decoder(api_key: int, version: int) -> Decoder:
     entity = response_type(api_key, version)
-    return Decoder(api_key, version, entity_reader(entity.__header_schema__), entity_reader(entity))  # type: ignore[attr-defined]
+    by_hand = api_key == _FETCH and version >= fetched.FIRST_READ_BY_HAND
+    body: Callable[[memoryview, int], tuple[Message, int]]
+    body = functools.partial(fetched.read, version=version) if by_hand else entity_reader(entity)
+    return Decoder(api_key, version, entity_reader(entity.__header_schema__), body)  # type: ignore[attr-defined]
