@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -70,7 +70,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     with selectors.DefaultSelector() as selector:
         yield Source(
             Cluster("a"), lanes, selector, isolation="read_committed", arrived=lambda lane: None,
-            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most),
+            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, None),  # nothing goes wrong here
         )  # fmt: skip
 
 
