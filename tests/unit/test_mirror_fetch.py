@@ -70,7 +70,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
     with selectors.DefaultSelector() as selector:
         yield Source(
             Cluster("a"), lanes, selector, isolation="read_committed", arrived=lambda lane: None,
-            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, None),  # nothing goes wrong here
+            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, None),
         )  # fmt: skip
 
 
