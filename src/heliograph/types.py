@@ -88,7 +88,7 @@ class StartRule:
 
 @dataclass(frozen=True, slots=True)
 class CountRule:
-    """How many partitions remote topics have. `topics` is the source's name or a regular expression, matched in full."""
+    """How many partitions remote topics have. `topics` is a name or a regular expression, matched in full."""
 
     partitions: int
     topics: str = ".*"

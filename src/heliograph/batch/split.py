@@ -22,7 +22,7 @@ from crc32c import crc32c
 
 from heliograph.batch import codec as codecs
 from heliograph.batch import columns as c
-from heliograph.batch import header
+from heliograph.batch import header, legacy
 from heliograph.errors import CorruptBatch
 
 # Records without a key have no place of their own. So many neighbours go together, to keep batches large.
@@ -66,7 +66,7 @@ def split(records: bytes | memoryview, targets: int) -> Shares:
 
     Their CRCs are checked here and not set again: read the shares with `check_crc=False`.
     """
-    view = memoryview(records)
+    view = _upgraded(memoryview(records))
     sharing = _Sharing(targets)
     at = 0
     while len(view) - at >= header.SIZE:
@@ -81,6 +81,13 @@ def split(records: bytes | memoryview, targets: int) -> Shares:
             raise
         at += size
     return sharing.shares()
+
+
+def _upgraded(view: memoryview) -> memoryview:
+    """With messages of the formats before 0.11, which lie only at a log's beginning, as batches."""
+    if len(view) > header.MAGIC and view[header.MAGIC] < 2:
+        return memoryview(legacy.upgrade(view, check_crc=True))
+    return view
 
 
 class _Sharing:

@@ -178,7 +178,8 @@ class Amends:
         when it was claimed."""
         if not position.claimed or created_again(position, topic_id):
             return False
-        return position.sequence > 0 or position.target > 0 or self._reached(tp) > position.next_offset
+        lay = any(one.target > 0 for one in (position, *position.strands))
+        return position.sequence > 0 or lay or self._reached(tp) > position.next_offset
 
     def _at(self, tp: TopicPartition, position: Position) -> int:
         return max(position.next_offset, self._reached(tp))

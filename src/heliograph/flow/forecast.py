@@ -127,7 +127,11 @@ class _Rehearsed:
             *(flow, self._source, self._target, self._positions, _Unwritten()),
             *(lambda tp: False, lambda: None, lambda tp: -1),  # nobody copies
         )
-        self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
+        self._topics = Topics(
+            *(flow, self._source, self._target),
+            withhold=self._amends.withhold,
+            known=lambda: dict(self._positions.known),
+        )
         self._configs = ConfigSync(flow, self._source, self._target, altered=self._topics.forget_limits)
         self._acls = AclSync(flow, self._source, self._target)
         self._survey = Survey()

@@ -163,7 +163,9 @@ class Topics:
         short = {
             remote_of[name]: len(topic.partitions)
             for name, topic in wanted.items()
-            if name not in missing and not shapes[name].fixed and 0 < _count(there.get(remote_of[name])) < len(topic.partitions)
+            if name not in missing
+            and not shapes[name].fixed
+            and 0 < _count(there.get(remote_of[name])) < len(topic.partitions)
         }
         ungrown = self._grow(short)
         expected = created | {remote: count for remote, count in short.items() if remote not in ungrown}

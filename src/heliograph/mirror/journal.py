@@ -1,4 +1,5 @@
-"""What a task writes down of its lanes as it goes: the offset map's runs, then the positions that cover them.
+"""What a task writes down of its lanes as it goes: the offset map's runs, then the positions that cover them. The
+strands of a divided partition have one position together, and no map.
 
 Only what is acknowledged (rule C), and of lanes that moved. Notes go out by the appender, beside the records and by
 the same connections; a lane's `written` is what the target has acknowledged.
@@ -21,6 +22,7 @@ from heliograph.mirror.append import Note, Target
 from heliograph.mirror.assignment import Assignment
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.positions import Position
+from heliograph.mirror.strands import bundles
 from heliograph.types import TopicPartition
 
 log = structlog.get_logger()
@@ -28,21 +30,33 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A lane's position at one moment, and what the offset map must hold before it may be written."""
+    """The position of a source partition at one moment, and what the offset map must hold before it may be written."""
 
-    lane: Lane
-    position: Position
+    lanes: tuple[Lane, ...]  # one, or its strands
+    acked: tuple[Position, ...]
     segments: list[list[offsetmap.Span]]
 
     @property
+    def tp(self) -> TopicPartition:
+        return self.lanes[0].spec.tp
+
+    @property
+    def position(self) -> Position:
+        return positions.join(self.acked) if self.lanes[0].spec.strands else self.acked[0]
+
+    @property
     def subject(self) -> offsetmap.Subject:
-        return offsetmap.Subject(self.lane.spec.tp, self.lane.spec.topic_id)
+        return offsetmap.Subject(self.tp, self.lanes[0].spec.topic_id)
+
+    def written(self) -> None:
+        for lane, acked in zip(self.lanes, self.acked, strict=True):
+            lane.written = acked
 
 
 class Journal:
     def __init__(self, assignment: Assignment, lanes: Sequence[Lane], target: Target) -> None:
         self._a = assignment
-        self._lanes = lanes
+        self._partitions = [bundle.lanes for bundle in bundles(lanes).values()]
         self._target = target
         self._out = 0
 
@@ -54,13 +68,18 @@ class Journal:
     def write(self) -> None:
         mapped: list[Moved] = []
         plain: list[Moved] = []
-        for lane in self._lanes:
+        for lanes in self._partitions:
+            if len(lanes) > 1 or lanes[0].spec.strands:
+                if any(lane.acked != lane.written for lane in lanes):
+                    plain.append(Moved(lanes, tuple(lane.acked for lane in lanes), []))
+                continue
+            lane = lanes[0]
             if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
                 segments = lane.map.take()
                 if not self._a.map_topic:
                     lane.map.written(True, segments)
                     segments = []
-                (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
+                (mapped if segments else plain).append(Moved(lanes, (lane.acked,), segments))
         self._note_positions(plain)
         self._note_map(mapped)
 
@@ -68,7 +87,7 @@ class Journal:
         a = self._a
         by_partition: dict[int, list[Moved]] = {}
         for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            key = positions.key_of(a.source.alias, one.tp)
             by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
         for partition, group in by_partition.items():
             pairs = [
@@ -84,7 +103,7 @@ class Journal:
 
     def _map_written(self, ok: bool, group: list[Moved]) -> None:
         for one in group:
-            one.lane.map.written(ok, one.segments)
+            one.lanes[0].map.written(ok, one.segments)
         if ok:
             self._note_positions(group)
         else:
@@ -95,7 +114,7 @@ class Journal:
         a = self._a
         by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
         for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            key = positions.key_of(a.source.alias, one.tp)
             partition = positions.partition_for(key, a.positions_partitions)
             by_partition.setdefault(partition, []).append((one, key))
         for partition, group in by_partition.items():
@@ -121,4 +140,4 @@ class Journal:
 def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
     if ok:
         for one, _ in group:
-            one.lane.written = one.position
+            one.written()
