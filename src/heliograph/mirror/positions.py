@@ -51,14 +51,19 @@ class Position:
     def claimed(self) -> bool:
         return self.producer_id >= 0
 
+    def parts(self, remote: TopicPartition) -> list[tuple[TopicPartition, Position]]:
+        """What is counted alone, with where it lies: itself in `remote`, or its strands in that topic's partitions."""
+        if not self.strands:
+            return [(remote, self)]
+        return [(TopicPartition(remote.topic, q), one) for q, one in enumerate(self.strands)]
+
 
 def join(strands: Sequence[Position]) -> Position:
     """The position of a source partition that is divided over these, each the part of one target partition."""
     first = strands[0]
-    return Position(
-        *(min(one.next_offset for one in strands), first.producer_id, first.producer_epoch),
-        *(sum(one.sequence for one in strands) % SEQUENCES, first.topic_id, -1, tuple(strands)),
-    )
+    least = min(one.next_offset for one in strands)
+    records = sum(one.sequence for one in strands) % SEQUENCES
+    return Position(least, first.producer_id, first.producer_epoch, records, first.topic_id, -1, tuple(strands))
 
 
 def key_of(source_alias: str, tp: TopicPartition) -> bytes:
