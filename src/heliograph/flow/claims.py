@@ -77,12 +77,20 @@ class Claims:
                 continue
             if begin.note:
                 log.warning("start", flow=self._flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
-            divided = bool(route.strands)
-            # What the map has of a copy that was not divided is void where it is.
-            self._offsets.begin_anew(Subject(route.tp, route.topic_id), begin.offset, 0 if divided else there[0])
-            wanted[route.tp] = Wanted(begin.offset, route.topic_id, there, divided)
+            self._forget(route, begin.offset, there)
+            wanted[route.tp] = Wanted(begin.offset, route.topic_id, there, bool(route.strands))
         self._positions.claim(wanted)
         return unstarted
+
+    def _forget(self, route: Route, start: int, ends: tuple[int, ...]) -> None:
+        """What the offset map has of a copy before this one."""
+        whole = Subject(route.tp, route.topic_id)
+        if not route.strands:
+            self._offsets.begin_anew(whole, start, ends[0])
+            return
+        self._offsets.begin_anew(whole, start, 0)  # of one that was not divided: all of it
+        for (_, q), end in zip(route.strands, ends, strict=True):
+            self._offsets.begin_anew(whole._replace(strand=q), start, end)
 
     def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
         """Positions that others wrote, and that no mirror can have reached."""

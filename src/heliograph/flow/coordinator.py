@@ -217,7 +217,10 @@ class Coordinator:
         if route.strands:
             return [
                 LaneSpec(
-                    *(route.tp, route.topic_id, remote, own, route.max_batch_bytes, None, told, len(route.strands))
+                    *(route.tp, route.topic_id, remote, own, route.max_batch_bytes),
+                    last_run=self._offsets.last_point(route.tp, remote.partition, route.topic_id),
+                    told=told,
+                    strands=len(route.strands),
                 )
                 for remote, own in zip(route.strands, position.strands, strict=True)
             ]

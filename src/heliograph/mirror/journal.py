@@ -1,5 +1,5 @@
 """What a task writes down of its lanes as it goes: the offset map's runs, then the positions that cover them. The
-strands of a divided partition have one position together, and no map.
+strands of a divided partition have one position together.
 
 Only what is acknowledged (rule C), and of lanes that moved. Notes go out by the appender, beside the records and by
 the same connections; a lane's `written` is what the target has acknowledged.
@@ -34,7 +34,7 @@ class Moved:
 
     lanes: tuple[Lane, ...]  # one, or its strands
     acked: tuple[Position, ...]
-    segments: list[list[offsetmap.Span]]
+    segments: tuple[list[list[offsetmap.Span]], ...]  # of each lane
 
     @property
     def tp(self) -> TopicPartition:
@@ -44,9 +44,21 @@ class Moved:
     def position(self) -> Position:
         return positions.join(self.acked) if self.lanes[0].spec.strands else self.acked[0]
 
-    @property
-    def subject(self) -> offsetmap.Subject:
-        return offsetmap.Subject(self.tp, self.lanes[0].spec.topic_id)
+    def records(self, source_alias: str) -> list[tuple[bytes, bytes]]:
+        """For the map."""
+        found = []
+        for lane, segments in zip(self.lanes, self.segments, strict=True):
+            strand = lane.spec.remote.partition if lane.spec.strands else -1
+            subject = offsetmap.Subject(self.tp, lane.spec.topic_id, strand)
+            found += [
+                (offsetmap.key_of(source_alias, subject, one[0].source), offsetmap.encode(one)) for one in segments
+            ]
+        return found
+
+    def mapped(self, ok: bool) -> None:
+        for lane, segments in zip(self.lanes, self.segments, strict=True):
+            if segments:
+                lane.map.written(ok, segments)
 
     def written(self) -> None:
         for lane, acked in zip(self.lanes, self.acked, strict=True):
@@ -69,17 +81,12 @@ class Journal:
         mapped: list[Moved] = []
         plain: list[Moved] = []
         for lanes in self._partitions:
-            if len(lanes) > 1 or lanes[0].spec.strands:
-                if any(lane.acked != lane.written for lane in lanes):
-                    plain.append(Moved(lanes, tuple(lane.acked for lane in lanes), []))
-                continue
-            lane = lanes[0]
-            if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
-                segments = lane.map.take()
-                if not self._a.map_topic:
-                    lane.map.written(True, segments)
-                    segments = []
-                (mapped if segments else plain).append(Moved(lanes, (lane.acked,), segments))
+            moved = any(lane.written is None or lane.acked != lane.written for lane in lanes)
+            if moved and not any(lane.map.pending for lane in lanes):
+                one = Moved(lanes, tuple(lane.acked for lane in lanes), tuple(lane.map.take() for lane in lanes))
+                if any(one.segments) and not self._a.map_topic:
+                    one.mapped(True)
+                (mapped if any(one.segments) and self._a.map_topic else plain).append(one)
         self._note_positions(plain)
         self._note_map(mapped)
 
@@ -90,11 +97,7 @@ class Journal:
             key = positions.key_of(a.source.alias, one.tp)
             by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
         for partition, group in by_partition.items():
-            pairs = [
-                (offsetmap.key_of(a.source.alias, one.subject, segment[0].source), offsetmap.encode(segment))
-                for one in group
-                for segment in one.segments
-            ]
+            pairs = [pair for one in group for pair in one.records(a.source.alias)]
             self._note(
                 TopicPartition(a.map_topic, partition),
                 pairs,
@@ -103,7 +106,7 @@ class Journal:
 
     def _map_written(self, ok: bool, group: list[Moved]) -> None:
         for one in group:
-            one.lanes[0].map.written(ok, one.segments)
+            one.mapped(ok)
         if ok:
             self._note_positions(group)
         else:

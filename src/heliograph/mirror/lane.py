@@ -428,6 +428,7 @@ class Lane:
 
     def _note_strand(self, source_offset: int, target_offset: int, records: int, size: int) -> None:
         """A strand's source offsets have holes at nearly every record: what is kept is where a stretch began."""
+        self.map.point(source_offset, target_offset)
         last = self.runs[-1] if self.runs else None
         if last and last.target_offset + last.length == target_offset:
             last.length += records
