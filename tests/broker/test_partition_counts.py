@@ -13,14 +13,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from heliograph.cli.main import run as heliograph
 from heliograph.embedded import Kafka
 from heliograph.mirror.positions import decode, partition_of_key
 from heliograph.types import TopicPartition
 from tests.broker.processes import Run, records_in, wait_until_gone, write_properties
-from tests.kit import Record, create_topic, produce, read_all, wait_until
+from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
 
 SHAPES = {"four": (4, 6), "six": (6, 4), "twelve": (12, 1)}
 KEYS = 200
@@ -94,8 +95,14 @@ def test_order_per_key_and_each_record_once_under_kill_9(
         *(tmp_path / "mm2.properties", primary, backup, f"{prefix}.*"),
         target_partitions=f"{counts}, {misfit}:3",
         tasks_max=2,
+        emit_checkpoints_interval_seconds=1,
+        refresh_groups_interval_seconds=1,
+        sync_group_offsets_enabled="true",
+        sync_group_offsets_interval_seconds=1,
     )
     feed = Feed(source, list(names.values()))
+    behind = {p: end * 3 // 4 for p, end in end_offsets(source, names["four"]).items()}
+    _commit(source, f"{prefix}-behind", names["four"], behind)
     _kill_again_and_again(file, tmp_path, feed)
     with Run(file, tmp_path / "last") as run:
         run.wait_for("records", 1)
@@ -104,6 +111,9 @@ def test_order_per_key_and_each_record_once_under_kill_9(
             remote = f"primary.{names[kind]}"
             run.wait(lambda remote=remote: records_in(target, remote) >= expected, what=remote)  # type: ignore[misc]
         parked = [one for one in run.status()["parked"] if one["topic"] == misfit]
+        _commit(source, f"{prefix}-level", names["four"], end_offsets(source, names["four"]))
+        ends, remote = end_offsets(target, f"primary.{names['four']}"), f"primary.{names['four']}"
+        run.wait(lambda: _committed(target, f"{prefix}-level", remote) == ends, what="a group at the end")
         assert run.stop() == 0, run.words()
     assert len(parked) == 1
     assert "has 5 partitions, and target.partitions chooses 3" in parked[0]["reason"]
@@ -111,6 +121,9 @@ def test_order_per_key_and_each_record_once_under_kill_9(
     for kind, (_, n) in SHAPES.items():
         _compare(source, target, names[kind], n, expected)
     _positions_say_so(target, names)
+    _nothing_unread_is_passed_over(
+        source, target, names["four"], behind, _committed(target, f"{prefix}-behind", remote)
+    )
     capsys.readouterr()
     _another_count_is_refused(file, names["four"])
     said = capsys.readouterr().out
@@ -189,6 +202,37 @@ def _positions_say_so(target: Mapping[str, str], names: Mapping[str, str]) -> No
             assert position is not None
             assert len(position.strands) == n
             assert {one.next_offset for one in position.strands} == {position.next_offset}
+
+
+def _commit(client: Mapping[str, str], group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    consumer = Consumer({**client, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[ConfluentPartition(topic, p, offset) for p, offset in offsets.items()], asynchronous=False)
+    consumer.close()
+
+
+def _committed(client: Mapping[str, str], group: str, topic: str) -> dict[int, int]:
+    """By partition; those without an offset are left out."""
+    consumer = Consumer({**client, "group.id": group, "enable.auto.commit": False})
+    found = consumer.committed([ConfluentPartition(topic, q) for q in end_offsets(client, topic)], timeout=10)
+    consumer.close()
+    return {one.partition: one.offset for one in found if one.offset >= 0}
+
+
+def _nothing_unread_is_passed_over(
+    source: Mapping[str, str],
+    target: Mapping[str, str],
+    topic: str,
+    behind: Mapping[int, int],
+    placed: Mapping[int, int],
+) -> None:
+    """A group that is behind goes on before what it has not read, and not at the very beginning."""
+    place = {one.value: (one.partition, one.offset) for records in read_all(source, topic).values() for one in records}
+    assert sorted(placed) == list(range(SHAPES["four"][1]))
+    assert sum(placed.values()) > 0
+    for q, records in read_all(target, f"primary.{topic}").items():
+        for one in records:
+            p, offset = place[one.value]
+            assert one.offset >= placed[q] or offset < behind[p], f"{q}: {one} is passed over by {placed[q]}"
 
 
 def _another_count_is_refused(file: Path, topic: str) -> None:

@@ -227,8 +227,8 @@ def _divided(survey: Survey) -> list[str]:
             counts[route.tp.topic] = counts.get(route.tp.topic, 0) + 1
             copies[route.tp.topic] = len(route.strands)
     return [
-        f"{topic}: {count} partitions become {copies[topic]}, by Kafka's default partitioner; offsets translated at least "
-        f"once, not exactly: partition counts differ"
+        f"{topic}: {count} partitions become {copies[topic]}, by Kafka's default partitioner; offsets translated at "
+        f"least once, not exactly: partition counts differ"
         for topic, count in sorted(counts.items())
     ]
 
