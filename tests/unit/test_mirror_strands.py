@@ -95,6 +95,14 @@ def test_the_first_claim_of_an_era_decides_its_shape() -> None:
     assert fold(claim, write_position(Position(3))) == Position(3)  # a new era
 
 
+def test_a_new_era_may_say_where_each_strand_goes_on() -> None:
+    era = join([Position(9), Position(4)])
+    assert not era.claimed
+    assert fold(join([strand(0, 9, 5), strand(1, 4, 2)]), write_position(era)) == era
+    for nonsense in (b'"9:0:0:9:-1"', b'"-1:-1:0:9:-1"', b"7"):  # claimed; not where the offset is; no text
+        assert read_position(b'{"offset":3,"strands":%s}' % nonsense) == Position(4)
+
+
 def test_a_lane_takes_only_its_own_of_a_position_of_its_shape() -> None:
     divided, plain = join([strand(0, 4), strand(1, 6), strand(2, 5)]), Position(9, 100, 0, 9, ID, 9)
     spec = lane_of(1).spec

@@ -78,9 +78,17 @@ class Claims:
             if begin.note:
                 log.warning("start", flow=self._flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
             self._forget(route, begin.offset, there)
-            wanted[route.tp] = Wanted(begin.offset, route.topic_id, there, bool(route.strands))
+            starts = self._starts(route, begin.offset)
+            wanted[route.tp] = Wanted(starts, route.topic_id, there, bool(route.strands))
         self._positions.claim(wanted)
         return unstarted
+
+    def _starts(self, route: Route, offset: int) -> tuple[int, ...]:
+        """For each remote partition: the same, unless a new era says where each went on."""
+        position = self._positions.known.get(route.tp)
+        if position is not None and route.strands and len(position.strands) == len(route.strands):
+            return tuple(max(one.next_offset, offset) for one in position.strands)
+        return (offset,) * len(route.remotes)
 
     def _forget(self, route: Route, start: int, ends: tuple[int, ...]) -> None:
         """What the offset map has of a copy before this one."""

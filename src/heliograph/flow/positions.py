@@ -103,7 +103,8 @@ class PositionsLog:
         ids = iter(self._client.init_producer_ids(sum(len(one.ends) for one in wanted.values())))
         claims: dict[TopicPartition, Position] = {}
         for tp, one in wanted.items():
-            parts = [Position(one.start, *next(ids), 0, one.topic_id, end) for end in one.ends]
+            places = zip(one.starts, one.ends, strict=True)
+            parts = [Position(start, *next(ids), 0, one.topic_id, end) for start, end in places]
             claims[tp] = join(parts) if one.divided else parts[0]
         self.write(claims)
         self.catch_up()
@@ -173,10 +174,10 @@ class PositionsLog:
 
 
 class Wanted(NamedTuple):
-    """A claim to be made: where it would start, and where its remote partitions end now: what the flow appends will lie
-    behind that."""
+    """A claim to be made, for each of its remote partitions: where it would start, and where that ends now: what the
+    flow appends will lie behind it."""
 
-    start: int
+    starts: tuple[int, ...]
     topic_id: UUID | None
     ends: tuple[int, ...]
     divided: bool = False

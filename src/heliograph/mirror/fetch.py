@@ -212,8 +212,7 @@ class Source:
         tp = bundle.tp
         committed = self._isolation == "read_committed"
         try:
-            limits = {lane: self._limits(lane.max_batch_bytes) for lane in takers}
-            chunks = bundle.chunks(takers, part, limits, read_committed=committed)
+            chunks = bundle.chunks(takers, part, self._limits, read_committed=committed)
             moved = [(lane, chunk) for lane, chunk in chunks if chunk.next_offset > lane.fetch_offset]
             if not moved:  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)

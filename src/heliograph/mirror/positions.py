@@ -33,7 +33,7 @@ from heliograph.types import TopicPartition
 
 CONNECTOR = "MirrorSourceConnector"
 SEQUENCES = 1 << 31  # sequence numbers are counted modulo 2^31
-_STRAND = re.compile(r"([0-9]{1,19}):([0-9]{1,5}):([0-9]{1,10}):([0-9]{1,19}):(-1|[0-9]{1,19})")
+_STRAND = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,5}):([0-9]{1,10}):([0-9]{1,19}):(-1|[0-9]{1,19})")
 OFFSETS, EPOCHS = 1 << 63, 1 << 15  # Kafka's offsets and producer ids are smaller than this, its producers' epochs too
 
 
@@ -108,8 +108,8 @@ def encode(position: Position) -> bytes:
             value["topicId"] = str(position.topic_id)
         if position.target >= 0:
             value["targetOffset"] = position.target
-        if position.strands:
-            value["strands"] = strands_text(position)  # a text: Connect takes flat fields only
+    if position.strands:
+        value["strands"] = strands_text(position)  # a text: Connect takes flat fields only
     return msgspec.json.encode(value)
 
 
@@ -124,14 +124,23 @@ def decode(value: bytes | None) -> Position | None:
     next_offset = int(fields["offset"]) + 1
     producer_id, epoch, sequence = (fields.get(k) for k in ("producerId", "producerEpoch", "sequence"))
     if not (_whole(producer_id) and _whole(epoch) and _whole(sequence)):
-        return Position(next_offset)
+        return _unclaimed(next_offset, fields)
     target = fields["targetOffset"] if _whole(fields.get("targetOffset")) else -1
     if not (0 <= producer_id < OFFSETS and 0 <= epoch < EPOCHS and sequence >= 0 and -1 <= target < OFFSETS):
         return None
     if "strands" in fields:
         strands = strands_of(fields["strands"], _uuid(fields))
-        return join(strands) if strands and strands[0].producer_id == producer_id else None
+        mine = bool(strands) and strands[0].producer_id == producer_id and all(one.claimed for one in strands)
+        return join(strands) if mine else None
     return Position(next_offset, producer_id, epoch, sequence % SEQUENCES, _uuid(fields), target)
+
+
+def _unclaimed(next_offset: int, fields: Mapping[str, Any]) -> Position:
+    """MM2's, or a new era of ours, which may say where each strand goes on."""
+    strands = strands_of(fields.get("strands"), None)
+    if not strands or any(one.claimed for one in strands) or join(strands).next_offset != next_offset:
+        return Position(next_offset)
+    return join(strands)
 
 
 def _strand(one: Position) -> str:

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,26 +46,26 @@ class Bundle:
     def takers(self, offset: int) -> list[Lane]:
         """For whom an answer to a fetch from this offset is. For a lane alone: none that was asked for before it was
         reset (its invariant d); a strand takes what reaches its place."""
-        flowing = [lane for lane in self.reading if lane.state is State.FLOWING]
         if len(self.lanes) == 1:
-            return [lane for lane in flowing if lane.fetch_offset == offset]
-        return [lane for lane in flowing if lane.fetch_offset >= offset]
+            alone = self.lanes[0]
+            fits = alone.fetch_offset == offset and alone.state is State.FLOWING and alone in self.reading
+            return [alone] if fits else []
+        return [lane for lane in self.reading if lane.state is State.FLOWING and lane.fetch_offset >= offset]
 
     def chunks(
-        self, takers: Sequence[Lane], part: Fetched, limits: Mapping[Lane, Limits], *, read_committed: bool
+        self, takers: Sequence[Lane], part: Fetched, limits: Callable[[int], Limits], *, read_committed: bool
     ) -> list[tuple[Lane, Chunk]]:
         """What the answer holds for each. BatchError if its first batch cannot be read."""
         if len(self.lanes) == 1:
-            lane = takers[0]
-            wanted = lane.fetch_offset
+            alone = takers[0]
             chunk = Chunk(
                 part.records,
-                wanted=wanted,
+                wanted=alone.fetch_offset,
                 aborted=part.aborted,
                 read_committed=read_committed,
-                limits=limits[lane],
+                limits=limits(alone.max_batch_bytes),
             )
-            return [(lane, chunk)]
+            return [(alone, chunk)]
         shares = split(part.records, len(self.lanes))
         return [
             (
@@ -75,7 +75,7 @@ class Bundle:
                     wanted=lane.fetch_offset,
                     aborted=part.aborted,
                     read_committed=read_committed,
-                    limits=replace(limits[lane], codec_of_target=shares.codec),
+                    limits=replace(limits(lane.max_batch_bytes), codec_of_target=shares.codec),
                     check_crc=False,  # `split` has done it
                 ),
             )
