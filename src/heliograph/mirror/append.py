@@ -154,7 +154,7 @@ class Target:
                 if lane.sendable(now) and (sent := self._next(lane)) is not None:
                     request.batches.append((lane, sent))
                     request.size += len(sent.piece.data)
-                    if lane.spec.remote in self._shared:
+                    if self._shared and lane.spec.remote in self._shared:
                         taken.add(lane.spec.remote)
                     self._drained(lane)
             self._add_notes(request, notes)
