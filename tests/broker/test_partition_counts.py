@@ -99,6 +99,9 @@ def test_order_per_key_and_each_record_once_under_kill_9(
         refresh_groups_interval_seconds=1,
         sync_group_offsets_enabled="true",
         sync_group_offsets_interval_seconds=1,
+        checkpoints_topic_replication_factor=1,
+        heartbeats_topic_replication_factor=1,
+        **{"offset-syncs_topic_replication_factor": 1},
     )
     feed = Feed(source, list(names.values()))
     behind = {p: end * 3 // 4 for p, end in end_offsets(source, names["four"]).items()}

@@ -168,6 +168,13 @@ class Stage:
             self.copied[q] += offsets
         self.source.drained(lane)
 
+    def store_unanswered(self, lane: Lane) -> None:
+        """The target has the next batch; nobody will hear of it."""
+        sent = lane.next_batch(lambda *_: False) if lane.waiting and not lane.in_flight else None
+        if sent is not None:
+            assert len(self.copied[lane.spec.remote.partition]) == sent.sequence
+            self.copied[lane.spec.remote.partition] += [at + n for at, k in sent.piece.runs for n in range(k)]
+
     def due(self, q: int) -> list[int]:
         return [r.offset for r in self.log.records if target_of(r.key, r.offset, N) == q]
 
@@ -234,6 +241,7 @@ def test_whatever_strands_stall_lose_track_or_are_parked_each_record_comes_once(
                 source.leave(lane)
                 source._stalled.add(lane)
             case "lose" if lane.state is State.FLOWING:
+                stage.store_unanswered(lane)
                 lane.lose_track()
                 source.leave(lane)
             case "park" if lane.state is State.FLOWING:
@@ -258,7 +266,7 @@ def _back(stage: Stage, lane: Lane) -> None:
     if lane.state is State.PARKED:
         lane.unpark()
     if lane.state is State.LOST:
-        lane.found(0)  # the target holds what was acknowledged and no more
+        lane.found(len(stage.copied[lane.spec.remote.partition]) - lane.acked.sequence)  # rule D
         stage.source.reopen(lane)
     elif stage.source.is_stalled(lane):
         stage.source.reopen(lane)

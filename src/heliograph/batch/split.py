@@ -64,7 +64,7 @@ def murmur2(data: bytes) -> int:
 def split(records: bytes | memoryview, targets: int) -> Shares:
     """The shares of the whole batches in `records`, up to the first that is corrupt; that one alone is an error.
 
-    Their CRCs are checked here and not set again: read the shares with `check_crc=False`.
+    Their CRCs are checked here, so the shares, whose own are right, may be read with `check_crc=False`.
     """
     view = _upgraded(memoryview(records))
     sharing = _Sharing(targets)
@@ -134,17 +134,20 @@ class _Sharing:
         routing.scatter(payload, places, starts[:-1].copy(), out)
         for target, (begin, end, count) in enumerate(zip(starts, starts[1:], tally[:, 1], strict=False)):
             if count:
-                self._buffers[target] += self._header(self._last, int(end - begin), int(count))
-                self._buffers[target] += out[begin:end].data
+                share = out[begin:end].data
+                self._buffers[target] += self._header(self._last, share, int(count))
+                self._buffers[target] += share
                 self._ends[target] = head.base_offset + head.last_offset_delta
 
     @staticmethod
-    def _header(like: bytes, payload_bytes: int, count: int) -> bytearray:
+    def _header(like: bytes, payload: memoryview | bytes, count: int) -> bytearray:
         """The header of a share's batch: the offsets, times and producer of the whole, unpacked, with fewer records."""
         made = bytearray(like)
-        made[header.LENGTH : header.LEADER_EPOCH] = (header.SIZE - header.PREFIX + payload_bytes).to_bytes(4, "big")
+        made[header.LENGTH : header.LEADER_EPOCH] = (header.SIZE - header.PREFIX + len(payload)).to_bytes(4, "big")
         made[header.ATTRIBUTES + 1] &= ~header.CODEC_MASK & 0xFF
         made[header.COUNT : header.SIZE] = count.to_bytes(4, "big")
+        crc = crc32c(payload, crc32c(bytes(made[header.ATTRIBUTES :])))
+        made[header.CRC : header.ATTRIBUTES] = crc.to_bytes(4, "big")
         return made
 
     def shares(self) -> Shares:
@@ -153,7 +156,7 @@ class _Sharing:
             end = head.base_offset + head.last_offset_delta
             for buffer, reached in zip(self._buffers, self._ends, strict=True):
                 if reached < end:
-                    buffer += self._header(self._last, 0, 0)  # invariant C
+                    buffer += self._header(self._last, b"", 0)  # invariant C
         most = max(range(codecs.ZSTD + 1), key=self._bytes_by_codec.__getitem__)
         return Shares([memoryview(buffer).toreadonly() for buffer in self._buffers], most)
 
