@@ -142,7 +142,7 @@ def _kill_again_and_again(file: Path, folder: Path, feed: Feed) -> None:
     orphans: list[psutil.Process] = []
     for attempt in range(2):
         with Run(file, folder / f"run-{attempt}") as run:
-            run.wait_copied(1)
+            run.wait_for("records", 1)
             for _ in range(2):
                 victims = dice.sample(workers, 1) if (workers := run.workers()) else []
                 for victim in victims:
