@@ -13,7 +13,7 @@ from heliograph.flow.divided import Divided, Topic
 from heliograph.flow.division import Misfit, Shape, begun, shape
 from heliograph.flow.offsets import OffsetMap
 from heliograph.mirror import offsetmap
-from heliograph.mirror.offsetmap import Runs, Span, Subject, Writer
+from heliograph.mirror.offsetmap import Runs, Span, Subject
 from heliograph.mirror.positions import Position, join
 from heliograph.types import Cluster, CountRule, Flow, TopicPartition
 from heliograph.wire import Committed
@@ -87,14 +87,6 @@ def test_a_strands_points_have_a_key_of_their_own() -> None:
         key = offsetmap.key_of("us", subject, 7)
         assert offsetmap.read(key, offsetmap.encode([Span(7, 3, 1)]), "us") == (subject, [Span(7, 3, 1)])
     assert b"strand" not in offsetmap.key_of("us", plain, 7)
-
-
-def test_points_are_far_apart() -> None:
-    writer = Writer()
-    for n in range(10_000):
-        writer.point(n * 3, n)
-    (segment,) = writer.take()
-    assert [span.target for span in segment] == list(range(0, 10_000, offsetmap.POINT_EVERY))
 
 
 # ---------------------------------------------------------------- where a group goes on

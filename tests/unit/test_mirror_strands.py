@@ -19,7 +19,7 @@ from heliograph.mirror import append, fetch
 from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.fetch import LANE_BYTES, Source
-from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.lane import POINT_EVERY, Lane, State
 from heliograph.mirror.positions import Position, fold, join
 from heliograph.mirror.positions import decode as read_position
 from heliograph.mirror.positions import encode as write_position
@@ -196,6 +196,20 @@ def test_one_fetch_serves_all_and_each_gets_its_own_once_in_order(stage: Stage) 
     assert all(stage.copied)
     assert [lane.acked.next_offset for lane in stage.lanes] == [len(stage.log.records)] * N
     assert position_of(stage.lanes).next_offset == len(stage.log.records)
+
+
+def test_of_a_strand_the_map_gets_a_point_now_and_then(stage: Stage) -> None:
+    stage.log.grow(1_200)
+    for _ in range(1_200):
+        stage.log.answer(1)
+        for lane in stage.lanes:
+            stage.drain(lane)
+    for q, lane in enumerate(stage.lanes):
+        (points,) = lane.map.take()
+        places = {span.target: span.source for span in points}
+        assert [stage.copied[q][target] for target in places] == list(places.values())
+        assert len(points) == 1 + (len(stage.copied[q]) - 1) // POINT_EVERY or len(points) >= 3
+        assert all(b - a >= POINT_EVERY for a, b in pairwise(places))
 
 
 def test_a_strand_that_holds_enough_holds_up_nobody_and_comes_back_at_its_own_place(stage: Stage) -> None:

@@ -30,7 +30,7 @@ from heliograph.errors import RecordTooLarge
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.incidents import runs_of
 from heliograph.mirror.ledger import IN_FLIGHT, advance
-from heliograph.mirror.offsetmap import Span, Writer
+from heliograph.mirror.offsetmap import POINT_EVERY, Span, Writer
 from heliograph.mirror.positions import Position
 from heliograph.mirror.quarantine import parts
 from heliograph.mirror.timing import Spread
@@ -127,6 +127,7 @@ class Lane:
     in_flight: deque[Sent] = field(default_factory=deque)
     runs: list[Run] = field(default_factory=list)
     map: Writer = field(default_factory=Writer)
+    unpointed: int = 0  # of a strand: records since the last point that its map got
     placed: deque[tuple[int, int]] = field(default_factory=deque)  # where the target has the records to be skipped
     next_target: int = -1  # the target offset right after the last record settled or skipped; -1: not known
     counts: Counts = field(default_factory=Counts)
@@ -428,7 +429,10 @@ class Lane:
 
     def _note_strand(self, source_offset: int, target_offset: int, records: int, size: int) -> None:
         """A strand's source offsets have holes at nearly every record: what is kept is where a stretch began."""
-        self.map.point(source_offset, target_offset)
+        if self.map.last is None or self.unpointed >= POINT_EVERY:
+            self.map.note(source_offset, target_offset, 1)
+            self.unpointed = 0
+        self.unpointed += records
         last = self.runs[-1] if self.runs else None
         if last and last.target_offset + last.length == target_offset:
             last.length += records

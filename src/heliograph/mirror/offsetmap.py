@@ -34,7 +34,7 @@ from heliograph.mirror.positions import OFFSETS
 from heliograph.types import TopicPartition
 
 NAME = "HeliographOffsetMap"
-POINT_EVERY = 2000  # target offsets between two points of a strand: a group reads so many again, a point is 100 bytes
+POINT_EVERY = 1000  # records of a strand between two points: a point costs the coordinator some 100 bytes
 SEGMENT_RUNS = 1000  # about 4 KB: rewritten once a second while it grows
 
 
@@ -154,11 +154,6 @@ class Writer:
         self.last = Span(source, target, length)
         self.open.append(self.last)
         self.dirty = True
-
-    def point(self, source: int, target: int) -> None:
-        """Of a strand: a record, now and then."""
-        if self.last is None or target - self.last.target >= POINT_EVERY:
-            self.note(source, target, 1)
 
     @staticmethod
     def _joins(last: Span, source: int, target: int) -> bool:
