@@ -92,9 +92,10 @@ us->eu.target.partitions = orders.*:12, logs:1
   records with the same key would lie in two partitions. Put the number back; or copy it anew: stop, delete the remote
   topic, `heliograph offsets reset`.
 - Offsets of groups are translated *at least once*, not exactly. A target partition holds records of all source
-  partitions, so a group is placed before the first one that it may not have read, by points that are kept every thousand
-  records of a source and a target partition; a group that has read everything is placed at the end. It needs a committed offset for each source
-  partition that holds records. In the checkpoints the upstream offset is the sum of these. No offset syncs are written.
+  partitions, so a group is placed before the first one that it may not have read, by points that are kept every
+  thousand records of a source and a target partition; a group that has read everything is placed at the end. It needs
+  a committed offset for each source partition that holds records. In the checkpoints the upstream offset is the sum of
+  these. No offset syncs are written.
 - `run --until-current` counts the records of divided topics; `--compare` does not read them.
 """
 
