@@ -207,7 +207,7 @@ def test_a_partition_that_a_fetch_lost_is_noticed_and_gets_a_new_task(
 
     def forgetful(source: Source, now: float) -> None:
         tick(source, now)
-        lane = next(iter(source._lanes.values()))
+        lane = next(iter(source._bundles.values())).lanes[0]
         if lane.counts.records and (not victims or victims == [source]):
             victims[:] = [source]
             source.leave(lane)

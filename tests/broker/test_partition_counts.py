@@ -4,6 +4,7 @@ same keys."""
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -27,6 +28,7 @@ SHAPES = {"four": (4, 6), "six": (6, 4), "twelve": (12, 1)}
 KEYS = 200
 PER_SECOND = 1_500  # of each topic
 BACKLOG = 15_000  # of each topic, before the first start
+PROCESSES_KILLED = int(os.environ.get("HELIOGRAPH_KILLS", "1"))  # beside workers; each costs a start of Spark
 JAVAS = {"partitioner": "murmur2_random"}  # where Java's producers put a key
 
 
@@ -107,6 +109,7 @@ def test_order_per_key_and_each_record_once_under_kill_9(
     _kill_again_and_again(file, tmp_path, feed)
     with Run(file, tmp_path / "last") as run:
         run.wait_for("records", 1)
+        _kill_a_worker(run, random.Random(3))
         expected = feed.stop()
         for kind in SHAPES:
             remote = f"primary.{names[kind]}"
@@ -142,18 +145,22 @@ def _kill_again_and_again(file: Path, folder: Path, feed: Feed) -> None:
     """The process, and before it some workers, each in mid-copy."""
     dice = random.Random(4)
     orphans: list[psutil.Process] = []
-    for attempt in range(2):
+    for attempt in range(PROCESSES_KILLED):
         with Run(file, folder / f"run-{attempt}") as run:
             run.wait_for("records", 1)
-            for _ in range(2):
-                victims = dice.sample(workers, 1) if (workers := run.workers()) else []
-                for victim in victims:
-                    victim.kill()
-                wait_until_gone(victims)
-                run.wait_copied(dice.randrange(500, 3_000))
+            for _ in range(3):
+                _kill_a_worker(run, dice)
+                run.wait_copied(dice.randrange(200, 2_000))
             run.require_running()
             orphans += run.kill()
     wait_until_gone(orphans, 30)
+
+
+def _kill_a_worker(run: Run, dice: random.Random) -> None:
+    victims = dice.sample(workers, 1) if (workers := run.workers()) else []
+    for victim in victims:
+        victim.kill()
+    wait_until_gone(victims)
 
 
 def _compare(source: Mapping[str, str], target: Mapping[str, str], topic: str, n: int, expected: int) -> None:
