@@ -322,6 +322,15 @@ class Wire:
         self.requests.append(parts)
 
 
+def test_what_waits_of_a_strand_goes_together() -> None:
+    lane = lane_of(0, strands=1)
+    batches = b"".join(encode([Record(n, 1, b"k", b"v")], codec=3) for n in range(40))
+    lane.push(append.Chunk(batches, wanted=0, limits=Limits(max_batch_bytes=1 << 20)))
+    sent = lane.next_batch(lambda one, chunk: Target._merge(cast(Any, None), one, chunk))
+    assert sent is not None
+    assert sent.piece.records == 40  # else each of twelve partitions would send one record at a time
+
+
 def test_lanes_that_write_to_one_partition_take_turns_and_never_share_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

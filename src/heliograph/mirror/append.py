@@ -194,7 +194,10 @@ class Target:
             return None
 
     def _merge(self, lane: Lane, chunk: Chunk) -> bool:
-        """Only behind a batch that is on its way: a lone one is never held back."""
+        """Only behind a batch that is on its way: a lone one is never held back. Strands share a partition, and with it
+        the few batches that may be on their way there: what waits of one goes together, whatever it costs."""
+        if lane.spec.strands:
+            return chunk.small()
         return bool(lane.in_flight) and self.pace.merging_pays(chunk)
 
     def _add_notes(self, request: Request, notes: list[Note]) -> None:
