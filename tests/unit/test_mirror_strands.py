@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from heliograph.batch import Limits, Record, decode, encode
+from heliograph.batch import Limits, Record, decode, encode, warm
 from heliograph.batch.split import target_of
 from heliograph.mirror import append, fetch
 from heliograph.mirror.append import Target
@@ -323,6 +323,7 @@ class Wire:
 
 
 def test_what_waits_of_a_strand_goes_together() -> None:
+    warm()
     lane = lane_of(0, strands=1)
     batches = b"".join(encode([Record(n, 1, b"k", b"v")], codec=3) for n in range(40))
     lane.push(append.Chunk(batches, wanted=0, limits=Limits(max_batch_bytes=1 << 20)))
