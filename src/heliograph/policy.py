@@ -224,6 +224,15 @@ def start_of(flow: Flow, tp: TopicPartition) -> StartPoint:
     return StartPoint(flow.start_at)
 
 
+def partitions_of(flow: Flow, topic: str) -> int | None:
+    """How many partitions the copy of this topic is to have; None: as many as it has itself. Heartbeats are never
+    divided: MM2's clients look for them in partition 0."""
+    if of(flow).is_heartbeats(topic):
+        return None
+    fits = (rule.partitions for rule in flow.target_partitions if _filter((rule.topics,), ()).accepts(topic))
+    return next(fits, None)
+
+
 def should_replicate(flow: Flow, topic: str) -> bool:
     """MM2's rule: (the filter accepts it, or it carries heartbeats) and it is not internal and has not been there."""
     policy = of(flow)

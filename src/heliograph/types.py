@@ -87,6 +87,17 @@ class StartRule:
 
 
 @dataclass(frozen=True, slots=True)
+class CountRule:
+    """How many partitions remote topics have. `topics` is a name or a regular expression, matched in full."""
+
+    partitions: int
+    topics: str = ".*"
+
+    def __str__(self) -> str:
+        return f"{self.topics}:{self.partitions}"
+
+
+@dataclass(frozen=True, slots=True)
 class Policies:
     """What a flow does about what should not have happened. `stop` parks the partition; the others always go on."""
 
@@ -113,6 +124,7 @@ class Flow:
     isolation: Isolation = "read_committed"
     start_at: Literal["earliest", "latest"] = "earliest"  # a partition nobody has copied yet, and no rule of `start`
     start: tuple[StartRule, ...] = ()  # the first that fits decides
+    target_partitions: tuple[CountRule, ...] = ()  # likewise; none fits: as many as the source has
     offset_storage_replication_factor: int = 3
     offset_storage_partitions: int = 25
     positions_topic: str | None = None  # `offset.storage.topic`; None: policy.positions_topic(source.alias)

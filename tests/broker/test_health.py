@@ -182,7 +182,7 @@ def test_partitions_without_a_leader_and_one_that_a_fetch_lost(
 
     def forgetful(source: Source, now: float) -> None:
         tick(source, now)
-        lane = next(iter(source._lanes.values()))
+        lane = next(iter(source._bundles.values())).lanes[0]
         mine = lane.spec.tp.topic == lost and forgetting.is_set()
         if mine and lane.counts.records and (not victims or victims == [source]):
             victims[:] = [source]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_a_lane_that_stalls_does_not_wait_behind_idle_partitions_long_poll(sourc
     connection: Any = source.brokers.connection(NODE)
     source.opened(NODE, connection)
     assert connection.last_wait_ms == LONG_POLL_MS
-    lane = source._lanes[BACKLOG]
+    lane = source._bundles[BACKLOG].lanes[0]
     while lane.queued_bytes < LANE_BYTES:
         answer(source, BACKLOG, encode([Record(lane.fetch_offset, 1, None, bytes(900_000))]))
     assert connection.requests[-1].forgotten_topics_data, "a lane that holds enough is fetched no more"

@@ -18,7 +18,7 @@ class _Kernels:
         self.begun = False
 
     def load(self) -> None:
-        from heliograph.batch import kernels  # noqa: F401
+        from heliograph.batch import kernels, routing  # noqa: F401
 
         self.there = True
 

@@ -15,7 +15,7 @@ from heliograph.cli.patient import ASKED_AT_ONCE, Patient, Seen
 from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
-from heliograph.policy import positions_topic, remote_topic, should_replicate
+from heliograph.policy import partitions_of, positions_topic, remote_topic, should_replicate
 from heliograph.types import Cluster, Flow
 from heliograph.wire.acls import DESCRIBE, READ, WRITE
 from heliograph.wire.cluster import Client
@@ -143,7 +143,9 @@ def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
     last records?); the positions topic included."""
     name = f"flow {flow.name}: target topics"
     positions = flow.positions_topic or positions_topic(flow.source.alias)
-    needed = {remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
+    needed = {
+        remote_topic(flow, topic): partitions_of(flow, topic) or seen.partitions for topic, seen in wanted.items()
+    }
     new = [
         NewTopic(topic, count, flow.replication_factor) for topic, count in needed.items() if topic not in target.topics
     ][:ASKED_AT_ONCE]
@@ -175,12 +177,18 @@ def _reasons(uncreatable: Mapping[str, BrokerError]) -> list[str]:
 
 def _partitions(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
     name = f"flow {flow.name}: partitions"
-    few = []
+    few, wrong = [], []
     for topic, seen in wanted.items():
-        copy = target.topics.get(remote_topic(flow, topic))
-        if copy and copy.partitions < seen.partitions:
-            few.append((remote_topic(flow, topic), copy.partitions, seen.partitions))
+        remote, chosen = remote_topic(flow, topic), partitions_of(flow, topic)
+        copy = target.topics.get(remote)
+        if copy and chosen is not None and copy.partitions != chosen:
+            wrong.append(f"{remote} has {copy.partitions}, chosen are {chosen}")
+        elif copy and chosen is None and copy.partitions < seen.partitions:
+            few.append((remote, copy.partitions, seen.partitions))
+    if wrong:
+        fix = f"Set {flow.name}.target.partitions to what is there, or delete the copies: they are parked otherwise"
+        return Finding(name, False, listed(wrong), fix)
     if not few:
-        return Finding(name, True, "every copy has as many as its source")
+        return Finding(name, True, "every copy has as many as it should")
     detail = listed([f"{topic} has {has} of {needs}" for topic, has, needs in few])
     return Finding(name, True, f"{detail}: the missing ones are added when the flow starts")

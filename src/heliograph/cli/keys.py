@@ -72,6 +72,31 @@ us->eu.start = orders:3=offset:1200, orders=timestamp:2026-11-01T00:00:00Z, file
 A partition whose offset lies behind its log's end is parked until the source gets there; where retention took the
 offset, it begins at the first record that is there, with a warning. A topic that was deleted and made anew
 begins at its first record, whatever `start` says (`on.source.recreated`).
+
+## How many partitions
+
+A remote topic has as many partitions as its source and grows with it. `target.partitions` chooses another number, for
+all topics of a flow or by topic: a list of `[topic:]count`, of which the first that fits a source topic decides;
+`topic` is a name or a regular expression, matched in full. Heartbeats are never divided.
+
+```properties
+us->eu.target.partitions = orders.*:12, logs:1
+```
+
+- A record goes where Kafka's default partitioner puts its key (murmur2), whoever produced it; records without a key are
+  spread by their offsets, 64 at a time. Records of one source partition keep their order in each target partition, so
+  those with the same key keep theirs. Each comes once, as ever. The copy does not grow with its source.
+- Where the number is the source's own, partitions are copied one by one, as without the key; if the source grows then,
+  the topic is parked.
+- A topic is parked, and nothing written, if its copy has another number than chosen, or was begun with another one:
+  records with the same key would lie in two partitions. Put the number back; or copy it anew: stop, delete the remote
+  topic, `heliograph offsets reset`.
+- Offsets of groups are translated *at least once*, not exactly. A target partition holds records of all source
+  partitions, so a group is placed before the first one that it may not have read, by points that are kept every
+  thousand records of a source and a target partition; a group that has read everything is placed at the end. It needs
+  a committed offset for each source partition that holds records. In the checkpoints the upstream offset is the sum of
+  these. No offset syncs are written.
+- `run --until-current` counts the records of divided topics; `--compare` does not read them.
 """
 
 

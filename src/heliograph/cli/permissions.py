@@ -116,7 +116,8 @@ def examine(flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, S
     """`wanted`: the source's topics that the flow copies."""
     remotes = {policy.remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
     yield from _settings(flow, source, target, wanted, remotes)
-    yield _growth(flow, target, remotes)
+    chosen = {policy.remote_topic(flow, topic) for topic in wanted if policy.partitions_of(flow, topic) is not None}
+    yield _growth(flow, target, {remote: count for remote, count in remotes.items() if remote not in chosen})
     if flow.emit_offset_syncs:
         yield _offset_syncs(flow, source, target)
         if flow.emit_checkpoints_s is not None:

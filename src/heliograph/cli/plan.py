@@ -104,6 +104,7 @@ def _lines(
         yield from (f"  {_deed(deed)}" for deed in one.deeds)
         yield from (f"  {line}" for line in _begins(one.begins))
         yield from (f"  {_copy(copy)}" for copy in one.copies if copy.records)
+        yield from (f"  note: {note}" for note in one.notes)
         yield from (f"  parked: {_parked(parked)}" for parked in one.parked)
         yield from (f"  error [{error.condition}] {error}" for error in one.errors)
         if not one.changes and not one.errors:
@@ -179,6 +180,7 @@ def _document(
                     for b in one.begins
                 ],
                 "copies": [asdict(copy) for copy in one.copies],
+                "notes": one.notes,
                 "parked": [asdict(parked) for parked in one.parked],
                 "errors": [str(error) for error in one.errors],
                 "total": times.get(one.name),

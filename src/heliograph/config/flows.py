@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from heliograph import policy
-from heliograph.config import keys, starts, values
+from heliograph.config import counts, keys, starts, values
 from heliograph.config.incidents import policies_of
 from heliograph.config.model import Explained
 from heliograph.config.naming import check_alias, check_overrides, naming_of, positions_topic
@@ -123,6 +123,7 @@ class Maker:
             isolation=_isolation(reader, consumer),
             start_at=_start_at(reader, consumer),
             start=reader.read(base, "start", starts.rules, plain.start),
+            target_partitions=reader.read(base, "target.partitions", counts.rules, plain.target_partitions),
             offset_storage_replication_factor=reader.integer(worker, "offset.storage.replication.factor", 3),
             offset_storage_partitions=reader.integer(worker, "offset.storage.partitions", 25),
             positions_topic=reader.read(worker, "offset.storage.topic", positions_topic(source), None),

@@ -24,6 +24,7 @@ MIRROR = "org.apache.kafka.connect.mirror."
 
 # Keys of connectors that look like keys of clusters called `source` and `target`, which many are.
 FLOW_ALIASES = ("source.cluster.alias", "target.cluster.alias")
+FLOW_NAMES = (*FLOW_ALIASES, "target.partitions")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "security.protocol": PROTOCOLS,
@@ -118,6 +119,7 @@ _FLOW = _rows(
     heartbeats.replication.enabled | BOOL | true | Whether heartbeat topics are copied whatever `topics` says.
     tasks.max | INT | - | Most Spark tasks for the flow. Unset: as many as the work can use (MM2: 1).
     replication.factor | FACTOR | 2 | Of new remote topics; -1: the target's default.
+    target.partitions | COUNTS | - | Of remote topics; see above. Unset: as many as the source has. Heliograph's own.
     start | START | - | Where partitions begin that have no position yet; see above. Heliograph's own.
     refresh.topics.interval.seconds | INTERVAL | 600 | How often new topics and partitions are looked for.
     refresh.topics.enabled | BOOL | true | `false`: look for topics only at start.

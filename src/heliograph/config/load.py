@@ -182,7 +182,7 @@ def _bad_alias(alias: str) -> str | None:
 
 
 def _stands_at_the_top(key: keys.Key) -> bool:
-    if key.name in keys.FLOW_ALIASES:
+    if key.name in keys.FLOW_NAMES:
         return False
     if key.scope is Scope.CLUSTER:
         return key.name.startswith(keys.WORKER_PREFIXES)

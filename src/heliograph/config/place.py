@@ -82,7 +82,7 @@ def locate(key: str, aliases: Collection[str]) -> Place:
         target = max(declared, key=len, default=rest.partition(".")[0])
         return Place(rest[len(target) + 1 :], flow=(source, target))
     declared = [alias for alias in aliases if key.startswith(f"{alias}.")]
-    if declared and key not in keys.FLOW_ALIASES:
+    if declared and key not in keys.FLOW_NAMES:
         alias = max(declared, key=len)
         return Place(key[len(alias) + 1 :], alias=alias)
     return Place(key)

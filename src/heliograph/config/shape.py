@@ -28,6 +28,7 @@ class Kind(Enum):
     PASSWORD = "password"
     CLASS = "class"
     START = "list of `[topic[:partition]=]start`"
+    COUNTS = "list of `[topic:]count`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import Route, Survey, Trouble
 from heliograph.mirror.incidents import Incident, Kind
 from heliograph.mirror.offsetmap import Subject
-from heliograph.mirror.positions import Position
+from heliograph.mirror.positions import Position, join
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
 from heliograph.wire.codes import TOPIC_ALREADY_EXISTS
@@ -157,7 +157,10 @@ class Amends:
         starts = self._source.list_offsets(anew, at="earliest") if anew else {}
         eras: dict[TopicPartition, Position] = {}
         for tp, wish in wishes.items():
-            start = starts[tp] if wish == "restart" else self._positions.known[tp].next_offset
+            if wish != "restart":
+                eras[tp] = _going_on(self._positions.known[tp])
+                continue
+            start = starts[tp]
             if isinstance(start, HeliographError):
                 raise start
             eras[tp] = Position(start)
@@ -178,7 +181,8 @@ class Amends:
         when it was claimed."""
         if not position.claimed or created_again(position, topic_id):
             return False
-        return position.sequence > 0 or position.target > 0 or self._reached(tp) > position.next_offset
+        lay = any(one.target > 0 for one in (position, *position.strands))
+        return position.sequence > 0 or lay or self._reached(tp) > position.next_offset
 
     def _at(self, tp: TopicPartition, position: Position) -> int:
         return max(position.next_offset, self._reached(tp))
@@ -190,6 +194,12 @@ class Amends:
             log.warning("incident", flow=self._flow.name, what=incident.words)
             self._incidents.write(incident)
         self._standing.add((incident.kind, incident.tp))
+
+
+def _going_on(position: Position) -> Position:
+    """A new era where it stood, each strand where it stood."""
+    strands = tuple(Position(one.next_offset) for one in position.strands)
+    return join(strands) if strands else Position(position.next_offset)
 
 
 def _reached(used: Mapping[TopicPartition, Position]) -> str:

@@ -1,6 +1,7 @@
 """Checkpoints: each group's committed offsets on the source, and the very same records on the target.
 
-In MM2's topic, byte for byte, so that Java's `translateOffsets` and every tool that reads it get the exact answer.
+In MM2's topic, byte for byte, so that Java's `translateOffsets` and every tool that reads it get the exact answer. For
+topics that are divided over another number of partitions it is not exact: `flow.divided` says what it is.
 
 Invariants:
   a. For one group and partition the downstream offset only grows, unless the group went back on the source itself, and
@@ -25,6 +26,7 @@ from heliograph import policy
 from heliograph.batch import Record
 from heliograph.errors import BrokerError, HeliographError
 from heliograph.flow.compacted import CompactedLog
+from heliograph.flow.divided import Divided
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.rewinds import Rewinds
@@ -46,6 +48,7 @@ class Checkpoints:
         self._source, self._target = source, target
         self._offsets, self._positions = offsets, positions
         self._log = CompactedLog(target, policy.of(flow).checkpoints_topic(flow.source.alias))
+        self._divided = Divided(flow, source, target, offsets)
         self._groups: tuple[str, ...] = ()
         self._groups_at = 0.0
         self._rewinds = Rewinds()
@@ -70,8 +73,8 @@ class Checkpoints:
         positions = dict(self._positions.catch_up())
         self._offsets.catch_up()
         self._judge(positions)
-        fresh: list[Checkpoint] = []
         starts = self._starts(committed)
+        fresh = self._divided_ones(committed, positions, starts)
         for group, offsets in committed.items():
             for tp, at in offsets.items():
                 downstream = self._offsets.translate(tp, at.offset, positions)
@@ -88,6 +91,22 @@ class Checkpoints:
             self.known.update(((c.group, c.tp), c) for c in fresh)
             self.latencies.note(((c.group, *c.tp) for c in fresh), round((time.monotonic() - read_at) * 1000))
         return len(fresh)
+
+    def _divided_ones(
+        self,
+        committed: Mapping[str, Mapping[TopicPartition, Committed]],
+        positions: Mapping[TopicPartition, Position],
+        starts: Mapping[TopicPartition, int],
+    ) -> list[Checkpoint]:
+        """Of topics that are divided over another number of partitions."""
+        found: list[Checkpoint] = []
+        for name, topic in self._divided.look(positions).items() if committed else ():
+            for group, offsets in committed.items():
+                mine = {tp.partition: at for tp, at in offsets.items() if tp.topic == name}
+                for place in self._divided.places(name, topic, mine) if mine else ():
+                    downstream = max(place.downstream, starts.get(place.remote, 0))
+                    found.append(Checkpoint(group, place.remote, place.upstream, downstream, ""))
+        return [one for one in found if self._worth(one)]
 
     def _worth(self, new: Checkpoint) -> bool:
         """MM2's rule, and invariant a."""
@@ -172,7 +191,13 @@ class Checkpoints:
         """The first offsets of the remote partitions concerned (invariant b)."""
         positions = self._positions.known
         concerned = {tp for offsets in committed.values() for tp in offsets if tp in positions}
-        remotes = {TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition) for tp in concerned}
+        remotes = {
+            remote
+            for tp in concerned
+            for remote, _ in positions[tp].parts(
+                TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition)
+            )
+        }
         return self._bounds(remotes, "earliest")
 
     def _bounds(self, remotes: set[TopicPartition], at: Literal["earliest", "latest"]) -> dict[TopicPartition, int]:

@@ -15,7 +15,7 @@ import structlog
 
 from heliograph.errors import WireError
 from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
+from heliograph.flow.positions import PositionsLog, Wanted
 from heliograph.flow.starts import NoStart, beginnings
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import Route, Survey
@@ -60,30 +60,52 @@ class Claims:
         """Those that may not begin."""
         if not routes:
             return {}
-        ends = self._target.list_offsets([r.remote for r in routes], at="latest")
+        remotes = list(dict.fromkeys(remote for r in routes for remote in r.remotes))
+        ends = self._target.list_offsets(remotes, at="latest")
         self._doubt(routes, ends)
         unclaimed = self._unclaimed(routes)
         begins = beginnings(self._flow, self._source, [r.tp for r in unclaimed], self._positions.known)
-        wanted, unstarted = {}, {}
+        wanted: dict[TopicPartition, Wanted] = {}
+        unstarted: dict[TopicPartition, ParkedPartition] = {}
         for route in unclaimed:
-            begin, end = begins[route.tp], ends[route.remote]
-            if isinstance(begin, NoStart) or isinstance(end, WireError):
-                no = begin if isinstance(begin, NoStart) else NoStart(str(end), "")
+            begin, theirs = begins[route.tp], [ends[remote] for remote in route.remotes]
+            there = tuple(end for end in theirs if not isinstance(end, WireError))
+            if isinstance(begin, NoStart) or len(there) < len(theirs):
+                unasked = next((end for end in theirs if isinstance(end, WireError)), "")
+                no = begin if isinstance(begin, NoStart) else NoStart(str(unasked), "")
                 unstarted[route.tp] = ParkedPartition(*route.tp, no.reason, no.fix)
                 continue
             if begin.note:
                 log.warning("start", flow=self._flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
-            self._offsets.begin_anew(Subject(route.tp, route.topic_id), begin.offset, end)
-            wanted[route.tp] = (begin.offset, route.topic_id, end)
+            self._forget(route, begin.offset, there)
+            starts = self._starts(route, begin.offset)
+            wanted[route.tp] = Wanted(starts, route.topic_id, there, bool(route.strands))
         self._positions.claim(wanted)
         return unstarted
+
+    def _starts(self, route: Route, offset: int) -> tuple[int, ...]:
+        """For each remote partition: the same, unless a new era says where each went on."""
+        position = self._positions.known.get(route.tp)
+        if position is not None and route.strands and len(position.strands) == len(route.strands):
+            return tuple(max(one.next_offset, offset) for one in position.strands)
+        return (offset,) * len(route.remotes)
+
+    def _forget(self, route: Route, start: int, ends: tuple[int, ...]) -> None:
+        """What the offset map has of a copy before this one."""
+        whole = Subject(route.tp, route.topic_id)
+        if not route.strands:
+            self._offsets.begin_anew(whole, start, ends[0])
+            return
+        self._offsets.begin_anew(whole, start, 0)  # of one that was not divided: all of it
+        for (_, q), end in zip(route.strands, ends, strict=True):
+            self._offsets.begin_anew(whole._replace(strand=q), start, end)
 
     def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
         """Positions that others wrote, and that no mirror can have reached."""
         known = {r: p for r in routes if (p := self._positions.known.get(r.tp)) is not None}
         ends = self._source.list_offsets([r.tp for r in known], at="latest") if known else {}
         beyond = {
-            r.tp: (end, remote_ends[r.remote] == 0)
+            r.tp: (end, all(remote_ends[remote] == 0 for remote in r.remotes))
             for r, position in known.items()
             if isinstance(end := ends[r.tp], int) and position.next_offset > end
         }

@@ -65,7 +65,11 @@ class Coordinator:
             *(flow, self._source, self._target, self._positions, self._incidents),
             *(self._is_copied, self._relay.end_all, self._tally.reached),
         )
-        self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
+        self._topics = Topics(
+            *(flow, self._source, self._target),
+            withhold=self._amends.withhold,
+            known=lambda: dict(self._positions.known),
+        )
         self._offsets = OffsetMap(self._planner, flow)
         self._handover = Handover(self._positions, self._offsets)
         self._claims = Claims(flow, self._source, self._target, self._positions, self._offsets)
@@ -174,7 +178,7 @@ class Coordinator:
         if self._claims.claim(routes):
             self._observe(self._survey)
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
-        by_tp = {r.tp: r for r in routes if (p := self._positions.known.get(r.tp)) is not None and p.claimed}
+        by_tp = {r.tp: r for r in routes if self._may_begin(r)}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
         return [
@@ -190,7 +194,7 @@ class Coordinator:
                 epoch=epoch,
                 task=task,
                 seconds=self._epoch_seconds,
-                lanes=tuple(self._lane(by_tp[tp]) for tp in share),
+                lanes=tuple(spec for tp in share for spec in self._lanes(by_tp[tp])),
                 coordinator=self._coordinates,
                 incidents_topic=policy.incidents_topic(self.flow.source.alias),
                 quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
@@ -201,11 +205,27 @@ class Coordinator:
             for task, share in enumerate(self._shares)
         ]
 
-    def _lane(self, route: Route) -> LaneSpec:
+    def _may_begin(self, route: Route) -> bool:
+        """It has a claim, and of the shape that we would copy it in: another process may have been told otherwise."""
+        position = self._positions.known.get(route.tp)
+        return position is not None and position.claimed and len(position.strands) == len(route.strands)
+
+    def _lanes(self, route: Route) -> list[LaneSpec]:
+        """One, or a strand for each remote partition."""
         position = self._positions.known[route.tp]
-        last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
         told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
-        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told)
+        if route.strands:
+            return [
+                LaneSpec(
+                    *(route.tp, route.topic_id, remote, own, route.max_batch_bytes),
+                    last_run=self._offsets.last_point(route.tp, remote.partition, route.topic_id),
+                    told=told,
+                    strands=len(route.strands),
+                )
+                for remote, own in zip(route.strands, position.strands, strict=True)
+            ]
+        last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
+        return [LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told)]
 
     # ---------------------------------------------------------------- what tasks say
 
@@ -222,7 +242,8 @@ class Coordinator:
     def _tell_positions(self, task: TaskKey, voice: Voice, word: str) -> None:
         """To a repeated attempt, or one that takes over: where its partitions stand now."""
         with self._lock:
-            assigned = [lane.tp for a in self._plans.get(task[0], ()) if a.task == task[1] for lane in a.lanes]
+            plan = self._plans.get(task[0], ())
+            assigned = list(dict.fromkeys(lane.tp for a in plan if a.task == task[1] for lane in a.lanes))
         try:
             lanes = self._handover.standing(assigned, attempt=task[2])
         except HeliographError as error:

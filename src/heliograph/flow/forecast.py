@@ -54,6 +54,7 @@ class FlowForecast:
     begins: list[Begin] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     parked: list[ParkedPartition] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what somebody should know of it beforehand
     errors: list[HeliographError] = field(default_factory=list)
 
     @property
@@ -127,7 +128,11 @@ class _Rehearsed:
             *(flow, self._source, self._target, self._positions, _Unwritten()),
             *(lambda tp: False, lambda: None, lambda tp: -1),  # nobody copies
         )
-        self._topics = Topics(flow, self._source, self._target, withhold=self._amends.withhold)
+        self._topics = Topics(
+            *(flow, self._source, self._target),
+            withhold=self._amends.withhold,
+            known=lambda: dict(self._positions.known),
+        )
         self._configs = ConfigSync(flow, self._source, self._target, altered=self._topics.forget_limits)
         self._acls = AclSync(flow, self._source, self._target)
         self._survey = Survey()
@@ -140,6 +145,7 @@ class _Rehearsed:
         self._survey = self._amends.judge(self._topics.survey())
         self._amends.settle(self._survey.routes)
         self.found.parked = list(self._survey.parked)
+        self.found.notes = _divided(self._survey)
 
     def _specialists(self) -> list[Callable[[], object]]:
         """In the order and under the conditions of `flow.specialists`."""
@@ -210,6 +216,21 @@ class _Unwritten:
 
     def write(self, incident: Incident) -> None:
         """Not by a rehearsal."""
+
+
+def _divided(survey: Survey) -> list[str]:
+    """What is not as in other topics where the numbers of partitions differ."""
+    counts: dict[str, int] = {}
+    copies: dict[str, int] = {}
+    for route in survey.routes:
+        if route.strands:
+            counts[route.tp.topic] = counts.get(route.tp.topic, 0) + 1
+            copies[route.tp.topic] = len(route.strands)
+    return [
+        f"{topic}: {count} partitions become {copies[topic]}, by Kafka's default partitioner; offsets translated at "
+        f"least once, not exactly: partition counts differ"
+        for topic, count in sorted(counts.items())
+    ]
 
 
 def _why(place: Start, anew: bool) -> str:

@@ -48,7 +48,7 @@ class Handover:
         for lane in lanes:
             tp = TopicPartition(lane["topic"], lane["partition"])
             where = lane["next"], lane["sequence"], lane["target"]
-            if self._positions.learn(tp, *where, producer_id=lane["producer"]):
+            if self._positions.learn(tp, *where, producer_id=lane["producer"], strands=lane.get("strands", "")):
                 runs[tp] = lane["run"]
         with self._lock:
             self._ended.add(task)

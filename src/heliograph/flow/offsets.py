@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 import structlog
 
@@ -51,7 +52,7 @@ class OffsetMap:
         self._runs: dict[Subject, Runs] = {}
         self._keys: dict[Subject, set[bytes]] = {}
         self._lock = threading.Lock()
-        self._ends: dict[TopicPartition, int] = {}  # of source partitions' copies, as last asked for
+        self._ends: dict[TopicPartition, int] = {}  # of remote partitions, as last asked for
         self._unjudged: list[Unjudged] = []
         self._strangers = Strangers(flow.name, self._log.topic)
 
@@ -100,7 +101,7 @@ class OffsetMap:
         later one counts."""
         subject, spans = one.segment
         waits = any(subject == other.segment.subject for other in self._unjudged)
-        if not waits and _reach(spans) <= self._ends.get(subject.tp, 0):
+        if not waits and _reach(spans) <= self._ends.get(self._copy_of(subject), 0):
             self._add(one)
         else:
             self._unjudged.append(one)
@@ -114,26 +115,32 @@ class OffsetMap:
     def _judge(self) -> None:
         if not self._unjudged:
             return
-        remotes = {
-            TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition): tp
-            for tp in {one.segment.subject.tp for one in self._unjudged}
-        }
+        remotes = {self._copy_of(one.segment.subject) for one in self._unjudged}
         found = self._client.list_offsets(list(remotes), at="latest", timeout_s=JUDGE_S)
         # Where there is no copy there are no runs; one that just has no leader proves nothing against them.
-        ends = {remotes[r]: end if isinstance(end, int) else _no_answer(end) for r, end in found.items()}
-        self._ends |= {tp: end for tp, end in ends.items() if end < positions.OFFSETS}
+        ends = {remote: end if isinstance(end, int) else _no_answer(end) for remote, end in found.items()}
+        self._ends |= {remote: end for remote, end in ends.items() if end < positions.OFFSETS}
         for one in self._unjudged:
-            tp = one.segment.subject.tp
-            if _reach(one.segment.spans) <= ends[tp]:
+            subject = one.segment.subject
+            if _reach(one.segment.spans) <= ends[self._copy_of(subject)]:
                 self._add(one)
             else:
-                self._strangers.add(one.partition, one.offset, f"a run behind the end of {tp}'s copy")
+                self._strangers.add(one.partition, one.offset, f"a run behind the end of {subject.tp}'s copy")
         self._unjudged = []
+
+    def _copy_of(self, subject: Subject) -> TopicPartition:
+        partition = subject.strand if subject.strand >= 0 else subject.tp.partition
+        return TopicPartition(policy.remote_topic(self._flow, subject.tp.topic), partition)
 
     def last_run(self, tp: TopicPartition, position: Position) -> Span | None:
         with self._lock:
             runs = self._runs.get(Subject(tp, position.topic_id))
             return runs.open_to(position.target) if runs else None
+
+    def last_point(self, tp: TopicPartition, strand: int, topic_id: UUID | None) -> Span | None:
+        with self._lock:
+            runs = self._runs.get(Subject(tp, topic_id, strand))
+            return runs.last if runs else None
 
     def find(self) -> bool:
         """Whether the topic is there; nothing is made."""
@@ -162,7 +169,7 @@ class OffsetMap:
     def translate(self, tp: TopicPartition, offset: int, known: Mapping[TopicPartition, Position]) -> int | None:
         """Where the target has the first record at or after this source offset. None: nobody knows."""
         position = known.get(tp)
-        if position is None:
+        if position is None or position.strands:
             return None
         with self._lock:
             runs = self._runs.get(Subject(tp, position.topic_id))
@@ -170,6 +177,18 @@ class OffsetMap:
                 return runs.translate(offset, position.target)
         caught_up = position.target >= 0 and position.sequence > 0 and offset >= position.next_offset
         return position.target if caught_up else None
+
+    def translate_strand(self, tp: TopicPartition, strand: int, offset: int, position: Position) -> int | None:
+        """Before which offset of a divided topic's target partition no record lies that the source partition has at
+        this offset or behind it: as far as that is known. None: nothing is."""
+        own = position.strands[strand]
+        with self._lock:
+            runs = self._runs.get(Subject(tp, position.topic_id, strand))
+            known = runs.behind(offset) if runs else None
+        if own.target >= 0 and (own.sequence == 0 or offset >= own.next_offset):
+            # All its records that are counted lie before it, or there are none and it is where the copy began.
+            return max(known or 0, own.target)
+        return known
 
 
 def _no_answer(error: BrokerError) -> int:

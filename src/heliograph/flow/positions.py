@@ -21,10 +21,13 @@ from heliograph.mirror.positions import (
     decode,
     encode,
     fold,
+    furthest,
     is_for_others,
+    join,
     key_of,
     partition_for,
     partition_of_key,
+    strands_of,
 )
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
@@ -67,27 +70,42 @@ class PositionsLog:
             self._strangers.tell()
             return self.known
 
-    def learn(self, tp: TopicPartition, next_offset: int, sequence: int, target: int, *, producer_id: int) -> bool:
+    def learn(
+        self,
+        tp: TopicPartition,
+        next_offset: int,
+        sequence: int,
+        target: int,
+        *,
+        producer_id: int,
+        strands: str = "",
+    ) -> bool:
         """A task's own last word, which it has also written: saves reading it back. One of an era that is over (the
-        partition began anew meanwhile) says nothing about this one; whether it is not."""
+        partition began anew meanwhile) says nothing about this one; whether it is not. `strands`: of a divided one, as
+        the position has them."""
         with self._lock:
             known = self.known.get(tp)
             if known is None or not known.claimed or known.producer_id != producer_id:
                 return False
-            if next_offset >= known.next_offset:
+            if strands or known.strands:
+                said = strands_of(strands, known.topic_id)
+                if len(said) != len(known.strands):
+                    return False
+                self.known[tp] = furthest(known, join(said))
+            elif next_offset >= known.next_offset:
                 self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence, target=target)
             return True
 
-    def claim(self, wanted: Mapping[TopicPartition, tuple[int, UUID | None, int]]) -> None:
-        """Rule G, for partitions without a claimed position: `wanted` says where each would start, and where its remote
-        partition ends now: what the flow appends will lie behind it."""
+    def claim(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        """Rule G, for partitions without a claimed position."""
         if not wanted:
             return
-        ids = self._client.init_producer_ids(len(wanted))
-        claims = {
-            tp: Position(start, producer_id, epoch, 0, topic_id, target)
-            for (tp, (start, topic_id, target)), (producer_id, epoch) in zip(wanted.items(), ids, strict=True)
-        }
+        ids = iter(self._client.init_producer_ids(sum(len(one.ends) for one in wanted.values())))
+        claims: dict[TopicPartition, Position] = {}
+        for tp, one in wanted.items():
+            places = zip(one.starts, one.ends, strict=True)
+            parts = [Position(start, *next(ids), 0, one.topic_id, end) for start, end in places]
+            claims[tp] = join(parts) if one.divided else parts[0]
         self.write(claims)
         self.catch_up()
         lost = {tp: self.known[tp] for tp, mine in claims.items() if self.known[tp].producer_id != mine.producer_id}
@@ -153,6 +171,16 @@ class PositionsLog:
         heard = self._era.get(tp) or ([Heard(before, -1, -1)] if before is not None else [])
         kept = [one for one in heard if one.position.next_offset < new.position.next_offset]
         self._era[tp] = [*kept, new][-REMEMBERED:]
+
+
+class Wanted(NamedTuple):
+    """A claim to be made, for each of its remote partitions: where it would start, and where that ends now: what the
+    flow appends will lie behind it."""
+
+    starts: tuple[int, ...]
+    topic_id: UUID | None
+    ends: tuple[int, ...]
+    divided: bool = False
 
 
 class Heard(NamedTuple):

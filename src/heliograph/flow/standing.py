@@ -5,7 +5,7 @@ Reads both clusters and writes nothing. What `offsets list`, `offsets set` and `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -28,7 +28,7 @@ class Standing:
     copied: bool  # by the flow as the file is now
     position: Position | None
     source: Bounds | None
-    target_end: int | None
+    target_end: int | None  # of a divided topic: of the longest of its partitions
     beyond: int = 0  # records behind the position that the target holds already: rule D will pass over them
     topic_id: UUID | None = None
     trouble: str = ""
@@ -58,8 +58,9 @@ def stand(flow: Flow, source: Client, target: Client, positions: PositionsLog) -
     tps = sorted({*ids, *known})
     remotes = {tp: TopicPartition(policy.remote_topic(flow, tp.topic), tp.partition) for tp in tps}
     logs = bounds(source, [tp for tp in tps if tp.topic in topics and tp.partition in topics[tp.topic].partitions])
-    ends = _ends(target, remotes.values())
-    held = _held(target, {remotes[tp]: known[tp] for tp in tps if tp in known and remotes[tp] in ends})
+    parts = {tp: known[tp].parts(remotes[tp]) if tp in known else [(remotes[tp], None)] for tp in tps}
+    ends = _ends(target, (remote for some in parts.values() for remote, _ in some))
+    held = _held(target, [part for tp in tps if tp in known for part in parts[tp] if part[0] in ends])
     return [
         Standing(
             tp=tp,
@@ -67,8 +68,8 @@ def stand(flow: Flow, source: Client, target: Client, positions: PositionsLog) -
             copied=tp in ids,
             position=known.get(tp),
             source=log if isinstance(log := logs.get(tp), Bounds) else None,
-            target_end=ends.get(remotes[tp]),
-            beyond=held.get(remotes[tp], 0),
+            target_end=max((ends[remote] for remote, _ in parts[tp] if remote in ends), default=None),
+            beyond=sum(held.get(part.producer_id, 0) for _, part in parts[tp] if part is not None),
             topic_id=ids.get(tp),
             trouble=_trouble(tp, logs.get(tp), known.get(tp)),
         )
@@ -85,18 +86,18 @@ def _ends(target: Client, remotes: Iterable[TopicPartition]) -> dict[TopicPartit
     return {tp: end for tp, end in found.items() if isinstance(end, int)}
 
 
-def _held(target: Client, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int]:
-    """Remote partition -> records that lie behind its position already."""
-    claimed = {tp: position for tp, position in positions.items() if position.claimed}
+def _held(target: Client, parts: Iterable[tuple[TopicPartition, Position | None]]) -> dict[int, int]:
+    """Producer id -> records that lie behind its position already."""
+    claimed = [(remote, part) for remote, part in parts if part is not None and part.claimed]
     try:
-        states = target.describe_producers(list(claimed)) if claimed else {}
+        states = target.describe_producers(list(dict.fromkeys(remote for remote, _ in claimed))) if claimed else {}
     except VersionUnsupported:
         return {}
     found = {}
-    for tp, position in claimed.items():
-        state = states.get(tp)
-        if state is not None and not isinstance(state, BrokerError) and position.producer_id in state:
-            found[tp] = max(already_there(position, state[position.producer_id].last_sequence), 0)
+    for remote, part in claimed:
+        state = states.get(remote)
+        if state is not None and not isinstance(state, BrokerError) and part.producer_id in state:
+            found[part.producer_id] = max(already_there(part, state[part.producer_id].last_sequence), 0)
     return found
 
 

@@ -3,6 +3,7 @@
 Reads both clusters' metadata, applies the policy, creates what is missing with the source's partition count and
 settings, and adds partitions where the source has more. A remote topic with more partitions is left as it is; what
 cannot be made is parked, with the reason. With the identity policy the target's topic of that name is the remote topic.
+Where the file chooses the number of partitions, `flow.division` says what follows from it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError
+from heliograph.flow import division
 from heliograph.flow.configs import ConfigSync, Entries, creation_configs, needs_durability
+from heliograph.flow.division import Misfit, Shape
 from heliograph.flow.status import ParkedPartition
+from heliograph.mirror.positions import Position
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
 from heliograph.wire.codes import INVALID_PARTITIONS, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
@@ -36,8 +40,13 @@ class Route:
 
     tp: TopicPartition
     topic_id: UUID | None
-    remote: TopicPartition
+    remote: TopicPartition  # of a divided topic: the first of the strands
     max_batch_bytes: int
+    strands: tuple[TopicPartition, ...] = ()  # of a divided topic: all remote partitions, in order
+
+    @property
+    def remotes(self) -> tuple[TopicPartition, ...]:
+        return self.strands or (self.remote,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +69,18 @@ Withhold = Callable[[Mapping[str, TopicMeta], Mapping[str, str]], dict[str, Trou
 
 class Topics:
     def __init__(
-        self, flow: Flow, source: Client, target: Client, *, withhold: Withhold = lambda missing, remote_of: {}
+        self,
+        flow: Flow,
+        source: Client,
+        target: Client,
+        *,
+        withhold: Withhold = lambda missing, remote_of: {},
+        known: Callable[[], Mapping[TopicPartition, Position]] = dict,
     ) -> None:
-        """`withhold` says which remote topics are not to be made although they are missing, and why."""
+        """`withhold` says which remote topics are not to be made although they are missing, and why; `known` what
+        positions there are."""
         self.flow = flow
-        self._withhold = withhold
+        self._withhold, self._known = withhold, known
         self._source, self._target = source, target
         self._limits: dict[str, int] = {}  # max.message.bytes of remote topics
         self._configs = ConfigSync(flow, source, target, altered=self.forget_limits)
@@ -74,7 +90,10 @@ class Topics:
         """What can be copied now. Creates remote topics that are missing, and adds the partitions they lack."""
         wanted, hidden = self._wanted()
         remote_of = {name: policy.remote_topic(self.flow, name) for name in wanted}
-        there, uncreated, ungrown = self._make_room(wanted, remote_of)
+        there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
+        shapes, misfits = self._shapes(wanted, there, remote_of)
+        uncreated, ungrown = self._make_room({name: wanted[name] for name in shapes}, remote_of, there, shapes)
+        uncreated |= misfits
         self._learn_limits([name for name, topic in there.items() if topic.partitions])
         routes: list[Route] = []
         parked = [_hidden(name) for name in hidden]
@@ -83,7 +102,7 @@ class Topics:
             if name in uncreated:
                 parked.append(ParkedPartition(name, None, uncreated[name].reason, uncreated[name].fix))
             else:
-                self._route(topic, remote, there.get(remote), ungrown.get(remote), routes, parked)
+                self._route(topic, remote, there.get(remote), ungrown.get(remote), shapes[name], routes, parked)
         return Survey(tuple(routes), tuple(parked), len(wanted) + len(hidden))
 
     def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
@@ -108,28 +127,51 @@ class Topics:
     def _absent(topic: TopicMeta | None) -> bool:
         return topic is None or (not topic.partitions and topic.error != TOPIC_AUTHORIZATION_FAILED)
 
+    def _shapes(
+        self, wanted: Mapping[str, TopicMeta], there: Mapping[str, TopicMeta], remote_of: Mapping[str, str]
+    ) -> tuple[dict[str, Shape], dict[str, Trouble]]:
+        """Source topic -> the shape of its copy, or why it may have none."""
+        begun = division.begun(self._known(), {name: topic.id for name, topic in wanted.items()})
+        shapes: dict[str, Shape] = {}
+        misfits: dict[str, Trouble] = {}
+        for name, topic in wanted.items():
+            has = _count(there.get(remote_of[name]))
+            match division.shape(self.flow, name, len(topic.partitions), has, begun.get(name, ())):
+                case Misfit(reason, fix):
+                    misfits[name] = Trouble(reason, fix)
+                case Shape() as shape:
+                    shapes[name] = shape
+        self._warn({remote_of[name]: trouble for name, trouble in misfits.items()})
+        return shapes, misfits
+
     # ---------------------------------------------------------------- making room
 
     def _make_room(
-        self, wanted: Mapping[str, TopicMeta], remote_of: Mapping[str, str]
-    ) -> tuple[dict[str, TopicMeta], dict[str, Trouble], dict[str, Trouble]]:
-        """Remote topics as they are then; source topic -> why it has none; remote topic -> why it was not grown."""
-        there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
+        self,
+        wanted: Mapping[str, TopicMeta],
+        remote_of: Mapping[str, str],
+        there: dict[str, TopicMeta],
+        shapes: Mapping[str, Shape],
+    ) -> tuple[dict[str, Trouble], dict[str, Trouble]]:
+        """Source topic -> why it has no remote topic; remote topic -> why it was not grown. `there` becomes what the
+        remote topics are then."""
         missing = {name for name in wanted if self._absent(there.get(remote_of[name]))}
         withheld = self._withhold({name: wanted[name] for name in sorted(missing)}, remote_of)
         due = sorted(missing - withheld.keys())
-        uncreated, created = self._create({name: len(wanted[name].partitions) for name in due}, remote_of)
+        uncreated, created = self._create({name: shapes[name].partitions for name in due}, remote_of)
         uncreated |= withheld
         short = {
             remote_of[name]: len(topic.partitions)
             for name, topic in wanted.items()
-            if name not in missing and 0 < _count(there.get(remote_of[name])) < len(topic.partitions)
+            if name not in missing
+            and not shapes[name].fixed
+            and 0 < _count(there.get(remote_of[name])) < len(topic.partitions)
         }
         ungrown = self._grow(short)
         expected = created | {remote: count for remote, count in short.items() if remote not in ungrown}
         if expected:
             there.update(self._await(expected))
-        return there, uncreated, ungrown
+        return uncreated, ungrown
 
     def _create(
         self, counts: Mapping[str, int], remote_of: Mapping[str, str]
@@ -218,6 +260,7 @@ class Topics:
         remote: str,
         there: TopicMeta | None,
         ungrown: Trouble | None,
+        shape: Shape,
         routes: list[Route],
         parked: list[ParkedPartition],
     ) -> None:
@@ -229,16 +272,18 @@ class Topics:
             fix = allow if code == TOPIC_AUTHORIZATION_FAILED else ""
             parked.append(ParkedPartition(topic.name, None, f"remote topic {remote} is {why}", fix))
             return
+        limit = self._limits.get(remote, DEFAULT_MAX_MESSAGE_BYTES)
+        strands = tuple(TopicPartition(remote, q) for q in range(shape.partitions)) if shape.divided else ()
+        if shape.fixed and len(has) != shape.partitions:  # in this moment: the next survey knows why
+            why = f"{remote} shows {len(has)} partitions, {shape.partitions} are chosen"
+            parked.append(ParkedPartition(topic.name, None, why, ""))
+            return
         for partition in sorted(topic.partitions):
-            if partition in has:
-                routes.append(
-                    Route(
-                        TopicPartition(topic.name, partition),
-                        topic.id,
-                        TopicPartition(remote, partition),
-                        self._limits.get(remote, DEFAULT_MAX_MESSAGE_BYTES),
-                    )
-                )
+            tp = TopicPartition(topic.name, partition)
+            if strands:
+                routes.append(Route(tp, topic.id, strands[0], limit, strands))
+            elif partition in has:
+                routes.append(Route(tp, topic.id, TopicPartition(remote, partition), limit))
             else:
                 parked.append(_without_place(topic, partition, remote, len(has), ungrown))
 

@@ -6,7 +6,7 @@ waits for us. Positions go the same way, as records to the positions topic.
 
 Invariants:
   a. Batches of one lane travel on one connection in the order of their sequences.
-  b. A request holds at most one batch of a partition.
+  b. A request holds at most one batch of a partition, also where several lanes write to it (a topic that is divided).
   c. A lane's answer is used only while the lane still holds the batch it is about (it may have lost track since).
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -80,7 +80,9 @@ class Target:
         too_large: Callable[[Lane, Sent, Produced], None],
         warden: Warden,
     ) -> None:
-        self._lanes = {lane.spec.remote: lane for lane in lanes}
+        self._lanes = list(lanes)
+        counted = Counter(lane.spec.remote for lane in self._lanes)
+        self._shared = {remote for remote, times in counted.items() if times > 1}  # several lanes write to these
         self._drained, self._lost_track, self._too_large = drained, lost_track, too_large
         self._warden = warden
         self._pushers: dict[int, Pusher] = {}
@@ -88,7 +90,7 @@ class Target:
         self._notes: list[Note] = []
         self.pace = Pace()
         self.latencies = Tellings()
-        self.brokers = Brokers(cluster, {tp.topic for tp in self._lanes} | notes_topics, selector, self)
+        self.brokers = Brokers(cluster, {lane.spec.remote.topic for lane in self._lanes} | notes_topics, selector, self)
         self.brokers.refresh()
 
     # ---------------------------------------------------------------- the loop calls
@@ -143,17 +145,22 @@ class Target:
         most = self.pace.request_bytes
         while len(pusher.requests) < REQUESTS_IN_FLIGHT:
             request = Request(now)
+            taken: set[TopicPartition] = set()
             for lane in lanes:
                 if request.size >= most:
                     break
+                if taken and lane.spec.remote in taken:
+                    continue  # invariant b; its turn comes with the next request
                 if lane.sendable(now) and (sent := self._next(lane)) is not None:
                     request.batches.append((lane, sent))
                     request.size += len(sent.piece.data)
+                    if self._shared and lane.spec.remote in self._shared:
+                        taken.add(lane.spec.remote)
                     self._drained(lane)
             self._add_notes(request, notes)
             if not request.batches and not request.notes:
                 break
-            if request.size >= most:
+            if request.size >= most or taken:
                 lanes = self._rotated(lanes, request)
             pusher.requests.append(request)
             try:
@@ -166,10 +173,12 @@ class Target:
             if lane.idle:
                 self._active.pop(lane, None)
 
-    @staticmethod
-    def _rotated(lanes: list[Lane], request: Request) -> list[Lane]:
+    def _rotated(self, lanes: list[Lane], request: Request) -> list[Lane]:
         """Lanes served now go last next time, so that a full request leaves nobody out for long."""
         served = {lane for lane, _ in request.batches}
+        for lane in served & self._active.keys():
+            if lane.spec.remote in self._shared:  # also when the next request goes out in another turn
+                self._active[lane] = self._active.pop(lane)
         return [x for x in lanes if x not in served] + [x for x in lanes if x in served]
 
     def _next(self, lane: Lane) -> Sent | None:
@@ -185,7 +194,10 @@ class Target:
             return None
 
     def _merge(self, lane: Lane, chunk: Chunk) -> bool:
-        """Only behind a batch that is on its way: a lone one is never held back."""
+        """Only behind a batch that is on its way: a lone one is never held back. Strands share a partition, and with it
+        the few batches that may be on their way there: what waits of one goes together, whatever it costs."""
+        if lane.spec.strands:
+            return chunk.small()
         return bool(lane.in_flight) and self.pace.merging_pays(chunk)
 
     def _add_notes(self, request: Request, notes: list[Note]) -> None:
@@ -200,7 +212,7 @@ class Target:
     # ---------------------------------------------------------------- brokers' news
 
     def moved(self) -> None:
-        for lane in self._lanes.values():
+        for lane in self._lanes:
             if not lane.idle:
                 self.wake(lane)
 

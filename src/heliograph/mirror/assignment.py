@@ -16,7 +16,7 @@ from heliograph.types import Cluster, Isolation, Policies, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LaneSpec:
-    """One source partition and where its records go."""
+    """One source partition and where its records go, or those of them that go to this remote partition."""
 
     tp: TopicPartition
     topic_id: UUID | None
@@ -25,6 +25,7 @@ class LaneSpec:
     max_batch_bytes: int  # the remote topic's max.message.bytes
     last_run: Span | None = None  # what the offset map ends with
     told: frozenset[tuple[str, int, str]] = frozenset()  # incidents that are written down: kind, first offset, policy
+    strands: int = 0  # the remote topic's partitions, if the topic is divided over them: this is one of so many lanes
 
 
 @dataclass(frozen=True, slots=True)

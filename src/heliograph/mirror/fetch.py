@@ -3,7 +3,8 @@
 One fetch is outstanding per broker. Under a backlog the next is sent before the answer to the last is worked on, so the
 broker reads while we patch and append; a few live records are passed on first. A lane that holds enough is taken out of
 the session until it has drained, which is what bounds the memory of a task (invariant: queued bytes <= lanes with room
-× FETCH_PARTITION_BYTES + one response).
+× FETCH_PARTITION_BYTES + one response). What is fetched is a source partition; where it has several lanes, one fetch is
+for all of them (`mirror.strands`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from heliograph.batch import Chunk, Limits
+from heliograph.batch import Limits
 from heliograph.errors import BatchError, HeliographError, WireError
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.strands import Bundle, bundles
 from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
@@ -48,12 +50,12 @@ PROMPT_BYTES = 64 << 10
 
 @dataclass(slots=True)
 class Puller:
-    """A source broker: its fetch session and the lanes it leads."""
+    """A source broker: its fetch session and the partitions it leads."""
 
     node: int
     connection: Connection
     session: FetchSession
-    lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
+    bundles: dict[TopicPartition, Bundle] = field(default_factory=dict)
     outstanding: bool = False
 
 
@@ -70,18 +72,20 @@ class Source:
         limits: Callable[[int], Limits],
         warden: Warden,
     ) -> None:
-        self._lanes = {lane.spec.tp: lane for lane in lanes}
+        self._bundles = bundles(lanes)
         self._warden = warden
         self._isolation = isolation
         self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
         self._pullers: dict[int, Puller] = {}
-        self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> node
-        self._homeless: set[TopicPartition] = set(self._lanes)  # lanes without a session that should have one
+        self._fetched_at: dict[TopicPartition, int] = {}  # those in a session -> node
+        self._homeless: set[TopicPartition] = set(self._bundles)  # those without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
-        self._stalled: set[TopicPartition] = set()  # lanes that hold enough for now
-        self._wide: dict[TopicPartition, int] = {}  # lanes whose next batch needs more than the usual bytes
+        self._stalled: set[Lane] = set()  # lanes that hold enough for now
+        self._wide: dict[TopicPartition, int] = {}  # those whose next batch needs more than the usual bytes
         self.stopped = False
-        self.brokers = Brokers(cluster, {tp.topic for tp in self._lanes}, selector, self)
+        for bundle in self._bundles.values():
+            bundle.reading.update(dict.fromkeys(bundle.lanes))
+        self.brokers = Brokers(cluster, {tp.topic for tp in self._bundles}, selector, self)
         self.brokers.refresh()
 
     # ---------------------------------------------------------------- the loop calls
@@ -93,31 +97,34 @@ class Source:
             self._homeless.add(tp)
         if self._homeless and not self.stopped:
             for tp in list(self._homeless):
-                self._place(self._lanes[tp])
+                self._place(self._bundles[tp])
             self._pull_all()
 
     def reopen(self, lane: Lane) -> None:
         """The lane's place changed (rule D answered) or it has room again: fetch it from `fetch_offset`."""
-        self._stalled.discard(lane.spec.tp)
-        self._place(lane)
-        node = self._fetched_at.get(lane.spec.tp)
+        self._stalled.discard(lane)
+        bundle = self._bundles[lane.spec.tp]
+        bundle.reading[lane] = None
+        self._place(bundle)
+        node = self._fetched_at.get(bundle.tp)
         if node is not None:
             self._pull(self._pullers[node])
 
     def leave(self, lane: Lane) -> None:
         """Stop fetching it (parked, or lost track)."""
-        tp = lane.spec.tp
-        self._homeless.discard(tp)
-        self._later.pop(tp, None)
-        self._stalled.discard(tp)
-        node = self._fetched_at.pop(tp, None)
-        if node is not None and (puller := self._pullers.get(node)):
-            puller.session.drop(tp)
-            puller.lanes.pop(tp, None)
+        bundle, tp = self._bundles[lane.spec.tp], lane.spec.tp
+        self._stalled.discard(lane)
+        bundle.reading.pop(lane, None)
+        if not bundle.reading:
+            self._homeless.discard(tp)
+            self._later.pop(tp, None)
+            self._unseat(bundle)
+        elif (node := self._fetched_at.get(tp)) is not None:
+            self._want(self._pullers[node], bundle)  # the others may be further
 
     def is_stalled(self, lane: Lane) -> bool:
         """Whether it holds enough, and is not fetched until it has drained."""
-        return lane.spec.tp in self._stalled
+        return lane in self._stalled
 
     def throttled_ms(self, lane: Lane) -> int:
         """How long its broker makes us wait for a quota's sake, by the last answer."""
@@ -126,7 +133,7 @@ class Source:
 
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""
-        if lane.spec.tp in self._stalled and lane.queued_bytes < LANE_BYTES // 2:
+        if lane in self._stalled and lane.queued_bytes < LANE_BYTES // 2:
             self.reopen(lane)
 
     def stop(self) -> None:
@@ -141,13 +148,13 @@ class Source:
     def moved(self) -> None:
         for tp, node in list(self._fetched_at.items()):
             if self.brokers.leader(tp) != node:
-                self.leave(self._lanes[tp])
+                self._unseat(self._bundles[tp])
                 self._homeless.add(tp)
         self.tick(time.monotonic())
 
     def opened(self, node: int, connection: Connection) -> None:
         # By topic id where every topic has one: then a topic that was created again is not mistaken for its old self.
-        ids = all(lane.spec.topic_id is not None for lane in self._lanes.values())
+        ids = all(bundle.lanes[0].spec.topic_id is not None for bundle in self._bundles.values())
         session = FetchSession(
             connection.version("fetch", at_most=None if ids else FIRST_VERSION_WITH_TOPIC_IDS - 1),
             isolation=self._isolation,
@@ -161,7 +168,7 @@ class Source:
         puller = self._pullers.pop(node, None)
         if puller is None:
             return
-        for tp in puller.lanes:
+        for tp in puller.bundles:
             self._fetched_at.pop(tp, None)
             self._homeless.add(tp)
 
@@ -175,67 +182,69 @@ class Source:
         except WireError as error:
             self.brokers.drop(node, error)
             return
-        fresh: list[tuple[Lane, Fetched]] = []
+        fresh: list[tuple[Bundle, list[Lane], Fetched]] = []
         for part in parts:
-            tp = TopicPartition(part.topic, part.partition)
-            lane = puller.lanes.get(tp)
-            # Invariant d of a lane: an answer to a question asked before the lane was reset is not for it.
-            if lane is None or lane.state is not State.FLOWING or part.offset != lane.fetch_offset:
+            bundle = puller.bundles.get(TopicPartition(part.topic, part.partition))
+            takers = bundle.takers(part.offset) if bundle is not None else []
+            if bundle is None or not takers:
                 continue
             if part.error:
-                self._refused(lane, part)
+                self._refused(bundle, part)
                 continue
-            self._note(lane, part)
+            self._note(takers, part)
             if part.records:
-                fresh.append((lane, part))
-        for lane, part in fresh:  # headers only: cheap
-            self._take(puller, lane, part)
-        prompt = bool(fresh) and sum(len(part.records) for _, part in fresh) <= PROMPT_BYTES
+                fresh.append((bundle, takers, part))
+        for bundle, takers, part in fresh:  # headers only, unless it is divided: cheap
+            self._take(puller, bundle, takers, part)
+        prompt = bool(fresh) and sum(len(part.records) for *_, part in fresh) <= PROMPT_BYTES
         if not prompt:
             self._pull(puller)
-        for lane, _ in fresh:
-            self._arrived(lane)
+        for _, takers, _ in fresh:
+            for lane in takers:
+                self._arrived(lane)
         if prompt:
             self._pass_on()
             self._pull(puller)
 
     # ---------------------------------------------------------------- inside
 
-    def _take(self, puller: Puller, lane: Lane, part: Fetched) -> None:
-        tp = lane.spec.tp
+    def _take(self, puller: Puller, bundle: Bundle, takers: list[Lane], part: Fetched) -> None:
+        tp = bundle.tp
         committed = self._isolation == "read_committed"
         try:
-            chunk = Chunk(
-                part.records,
-                wanted=lane.fetch_offset,
-                aborted=part.aborted,
-                read_committed=committed,
-                limits=self._limits(lane.max_batch_bytes),
-            )
-            if chunk.next_offset == lane.fetch_offset:  # not one whole batch: ask for more at a time
+            chunks = bundle.chunks(takers, part, self._limits, read_committed=committed)
+            moved = [(lane, chunk) for lane, chunk in chunks if chunk.next_offset > lane.fetch_offset]
+            if not moved:  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
-            if (newest := chunk.newest_timestamp) >= 0:
-                lane.age.note(max(time.time_ns() // 1_000_000 - newest, 0), chunk.remaining_records)
-            lane.push(chunk)
+            now_ms = time.time_ns() // 1_000_000
+            for lane, chunk in moved:
+                if (newest := chunk.newest_timestamp) >= 0:
+                    lane.age.note(max(now_ms - newest, 0), chunk.remaining_records)
+                lane.push(chunk)
         except BatchError as error:
-            lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
-            self.leave(lane)
+            for lane in takers:
+                lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
+                self.leave(lane)
             return
-        if lane.queued_bytes >= LANE_BYTES or self._full():
-            self.leave(lane)
-            self._stalled.add(tp)
-        else:
-            self._want(puller, lane)
+        for lane in takers:
+            if lane.queued_bytes >= LANE_BYTES or self._full():
+                self.leave(lane)
+                self._stalled.add(lane)
+        if bundle.reading:
+            self._want(puller, bundle)
 
     def _full(self) -> bool:
         # Only lanes that hold something count, and they are few: those stalled and those in the last response.
-        return sum(self._lanes[tp].queued_bytes for tp in self._stalled) >= TASK_BYTES
+        return sum(lane.queued_bytes for lane in self._stalled) >= TASK_BYTES
 
-    def _place(self, lane: Lane) -> None:
+    def _place(self, bundle: Bundle) -> None:
         """Into the session of its leader's broker, if that is known and connected; otherwise it waits, homeless."""
-        tp = lane.spec.tp
-        if lane.state is not State.FLOWING:
+        tp = bundle.tp
+        for lane in [lane for lane in bundle.reading if lane.state is not State.FLOWING]:
+            del bundle.reading[lane]
+        if not bundle.reading:
             self._homeless.discard(tp)
+            self._unseat(bundle)
             return
         node = self.brokers.leader(tp)
         puller = self._pullers.get(node) if node is not None else None
@@ -248,15 +257,22 @@ class Source:
             return
         self._homeless.discard(tp)
         self._fetched_at[tp] = puller.node
-        puller.lanes[tp] = lane
-        self._want(puller, lane)
+        puller.bundles[tp] = bundle
+        self._want(puller, bundle)
 
-    def _want(self, puller: Puller, lane: Lane) -> None:
-        tp = lane.spec.tp
+    def _unseat(self, bundle: Bundle) -> None:
+        """Out of the session it is in, if it is in one."""
+        node = self._fetched_at.pop(bundle.tp, None)
+        if node is not None and (puller := self._pullers.get(node)):
+            puller.session.drop(bundle.tp)
+            puller.bundles.pop(bundle.tp, None)
+
+    def _want(self, puller: Puller, bundle: Bundle) -> None:
+        tp = bundle.tp
         puller.session.want(
             tp,
-            lane.fetch_offset,
-            topic_id=lane.spec.topic_id,
+            bundle.fetch_offset,
+            topic_id=bundle.lanes[0].spec.topic_id,
             max_bytes=self._wide.get(tp, FETCH_PARTITION_BYTES),
         )
 
@@ -265,9 +281,9 @@ class Source:
             self._pull(puller)
 
     def _pull(self, puller: Puller) -> None:
-        if puller.outstanding or not puller.lanes or self.stopped:
+        if puller.outstanding or not puller.bundles or self.stopped:
             return
-        waits = any(self.brokers.leader(tp) == puller.node for tp in self._stalled)
+        waits = any(self.brokers.leader(lane.spec.tp) == puller.node for lane in self._stalled)
         puller.session.max_wait_ms = SHORT_POLL_MS if waits else LONG_POLL_MS
         try:
             puller.connection.send(puller.session.request())
@@ -277,30 +293,36 @@ class Source:
         puller.outstanding = True
         self.brokers.watch(puller.node)
 
-    def _note(self, lane: Lane, part: Fetched) -> None:
+    def _note(self, lanes: Iterable[Lane], part: Fetched) -> None:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0
-        lane.high_watermark = part.last_stable_offset if committed else part.high_watermark
-        lane.failures = 0
-        lane.read_trouble = ""
+        for lane in lanes:
+            lane.high_watermark = part.last_stable_offset if committed else part.high_watermark
+            lane.failures = 0
+            lane.read_trouble = ""
 
-    def _refused(self, lane: Lane, part: Fetched) -> None:
-        tp = lane.spec.tp
-        self.leave(lane)
+    def _refused(self, bundle: Bundle, part: Fetched) -> None:
+        tp = bundle.tp
+        self._unseat(bundle)
         if part.error == OFFSET_OUT_OF_RANGE:
-            self._out_of_range(lane)
-        elif part.error in (UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID) or is_retriable(part.error):
+            self._out_of_range(bundle)
+            return
+        error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
+        lanes = list(bundle.reading)
+        if part.error in (UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID) or is_retriable(part.error):
             self._homeless.add(tp)
             self.brokers.refresh()
-            error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
-            lane.read_trouble = f"{self.brokers.cluster.alias} gives no records: {error}"
-        else:
-            error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
-            lane.park(why := f"the source refuses to be read: {error.message}", error.fix)
-            self._warden.denied(lane, error.code, why)
+            for lane in lanes:
+                lane.read_trouble = f"{self.brokers.cluster.alias} gives no records: {error}"
+            return
+        why = f"the source refuses to be read: {error.message}"
+        for lane in lanes:
+            self.leave(lane)
+            lane.park(why, error.fix)
+        self._warden.denied(lanes[0], error.code, why)  # one partition of the source, one incident
 
-    def _out_of_range(self, lane: Lane) -> None:
+    def _out_of_range(self, bundle: Bundle) -> None:
         """Before the log's start: retention was faster. Behind its end: the source was truncated or re-created."""
-        tp, wanted = lane.spec.tp, lane.fetch_offset
+        tp, wanted = bundle.tp, bundle.fetch_offset
 
         def ask() -> tuple[int, int]:
             earliest = self.brokers.client.list_offsets([tp], at="earliest")[tp]
@@ -311,24 +333,30 @@ class Source:
             return int(earliest), int(latest)  # type: ignore[arg-type]  # errors were raised above
 
         def answered(ends: tuple[int, int] | None, error: object) -> None:
-            if ends is None:
+            lanes = [lane for lane in bundle.reading if lane.state is State.FLOWING]
+            lies_outside = bool(lanes) and bundle.fetch_offset == wanted
+            if ends is None or not lies_outside:
                 self._homeless.add(tp)
                 return
             earliest, latest = ends
-            lies_outside = lane.state is State.FLOWING and lane.fetch_offset == wanted
-            if lies_outside and (lane.waiting or lane.in_flight):
+            if any(lane.waiting or lane.in_flight for lane in lanes):
                 # What was fetched goes out first: it may be nowhere else any more.
                 self._later[tp] = time.monotonic() + DRAIN_S
-            elif lies_outside and wanted > latest:
-                self._warden.truncated(lane, latest)
-            elif lies_outside and wanted < earliest:
-                self._warden.gap(lane, earliest, lambda: self._jump(lane, wanted, earliest))
+            elif wanted > latest:
+                for lane in lanes:
+                    self._warden.truncated(lane, latest)
+            elif wanted < earliest:
+                behind = [lane for lane in lanes if lane.fetch_offset < earliest]
+                first = min(behind, key=lambda lane: lane.first_lost(earliest))
+                self._warden.gap(first, earliest, lambda: self._jump(first, behind, earliest))
             else:
                 self._homeless.add(tp)
 
         self.brokers.errands.submit(ask, answered)
 
-    def _jump(self, lane: Lane, wanted: int, earliest: int) -> None:
-        if lane.state is State.FLOWING and lane.fetch_offset == wanted:
-            lane.jump(earliest)
-            self.reopen(lane)
+    def _jump(self, first: Lane, behind: list[Lane], earliest: int) -> None:
+        """All that stood before what retention left. What is lost of the source is counted once, by the first."""
+        for lane in behind:
+            if lane.state is State.FLOWING and lane.fetch_offset < earliest:
+                lane.jump(earliest, counted=lane is first)
+                self.reopen(lane)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from heliograph.errors import BrokerError, HeliographError, WireError
 from heliograph.mirror.annals import IncidentLog
@@ -21,6 +22,7 @@ from heliograph.mirror.tail import last_sequence_in_log, places
 from heliograph.types import TopicPartition
 from heliograph.wire import Client, ProducerState
 
+Who = TypeVar("Who")  # whatever the caller knows its lanes by
 States = dict[int, ProducerState] | BrokerError
 
 
@@ -52,23 +54,23 @@ class Inquiry:
             self._incidents.catch_up()
 
     def ask(
-        self, asked: Mapping[TopicPartition, tuple[LaneSpec, Position]], *, at_first: bool = False
-    ) -> dict[TopicPartition, Held | HeliographError]:
-        """By remote partition, for all at once. `at_first`: nothing was appended yet, so that a log's end need not be
+        self, asked: Mapping[Who, tuple[LaneSpec, Position]], *, at_first: bool = False
+    ) -> dict[Who, Held | HeliographError]:
+        """For all at once. `at_first`: nothing was appended yet, so that a log's end need not be
         asked for where the target knows what we know; that it lost something anyway, the first answer to an append
         will tell. (When epochs change this is the pause, and over distance every question counts.)"""
-        states = self._client.describe_producers(list(asked))
-        doubtful = [
-            remote
-            for remote, (_, acked) in asked.items()
-            if not isinstance(state := states[remote], WireError) and not (at_first and _agrees(acked, state))
-        ]
-        ends = self._client.list_offsets(doubtful, at="latest") if doubtful else {}
+        states = self._client.describe_producers(list(dict.fromkeys(spec.remote for spec, _ in asked.values())))
+        doubtful = {
+            spec.remote: None
+            for spec, acked in asked.values()
+            if not isinstance(state := states[spec.remote], WireError) and not (at_first and _agrees(acked, state))
+        }
+        ends = self._client.list_offsets(list(doubtful), at="latest") if doubtful else {}
         if self._incidents is not None:
             self._incidents.catch_up()
         return {
-            remote: self._held(spec, acked, states[remote], ends.get(remote, -1))
-            for remote, (spec, acked) in asked.items()
+            who: self._held(spec, acked, states[spec.remote], ends.get(spec.remote, -1))
+            for who, (spec, acked) in asked.items()
         }
 
     def _held(self, spec: LaneSpec, acked: Position, state: States, end: int | BrokerError) -> Held | HeliographError:

@@ -1,4 +1,5 @@
-"""What a task writes down of its lanes as it goes: the offset map's runs, then the positions that cover them.
+"""What a task writes down of its lanes as it goes: the offset map's runs, then the positions that cover them. The
+strands of a divided partition have one position together.
 
 Only what is acknowledged (rule C), and of lanes that moved. Notes go out by the appender, beside the records and by
 the same connections; a lane's `written` is what the target has acknowledged.
@@ -21,6 +22,7 @@ from heliograph.mirror.append import Note, Target
 from heliograph.mirror.assignment import Assignment
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.positions import Position
+from heliograph.mirror.strands import bundles
 from heliograph.types import TopicPartition
 
 log = structlog.get_logger()
@@ -28,21 +30,45 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A lane's position at one moment, and what the offset map must hold before it may be written."""
+    """The position of a source partition at one moment, and what the offset map must hold before it may be written."""
 
-    lane: Lane
-    position: Position
-    segments: list[list[offsetmap.Span]]
+    lanes: tuple[Lane, ...]  # one, or its strands
+    acked: tuple[Position, ...]
+    segments: tuple[list[list[offsetmap.Span]], ...]  # of each lane
 
     @property
-    def subject(self) -> offsetmap.Subject:
-        return offsetmap.Subject(self.lane.spec.tp, self.lane.spec.topic_id)
+    def tp(self) -> TopicPartition:
+        return self.lanes[0].spec.tp
+
+    @property
+    def position(self) -> Position:
+        return positions.join(self.acked) if self.lanes[0].spec.strands else self.acked[0]
+
+    def records(self, source_alias: str) -> list[tuple[bytes, bytes]]:
+        """For the map."""
+        found = []
+        for lane, segments in zip(self.lanes, self.segments, strict=True):
+            strand = lane.spec.remote.partition if lane.spec.strands else -1
+            subject = offsetmap.Subject(self.tp, lane.spec.topic_id, strand)
+            found += [
+                (offsetmap.key_of(source_alias, subject, one[0].source), offsetmap.encode(one)) for one in segments
+            ]
+        return found
+
+    def mapped(self, ok: bool) -> None:
+        for lane, segments in zip(self.lanes, self.segments, strict=True):
+            if segments:
+                lane.map.written(ok, segments)
+
+    def written(self) -> None:
+        for lane, acked in zip(self.lanes, self.acked, strict=True):
+            lane.written = acked
 
 
 class Journal:
     def __init__(self, assignment: Assignment, lanes: Sequence[Lane], target: Target) -> None:
         self._a = assignment
-        self._lanes = lanes
+        self._partitions = [bundle.lanes for bundle in bundles(lanes).values()]
         self._target = target
         self._out = 0
 
@@ -54,13 +80,13 @@ class Journal:
     def write(self) -> None:
         mapped: list[Moved] = []
         plain: list[Moved] = []
-        for lane in self._lanes:
-            if (lane.written is None or lane.acked != lane.written) and not lane.map.pending:
-                segments = lane.map.take()
-                if not self._a.map_topic:
-                    lane.map.written(True, segments)
-                    segments = []
-                (mapped if segments else plain).append(Moved(lane, lane.acked, segments))
+        for lanes in self._partitions:
+            moved = any(lane.written is None or lane.acked != lane.written for lane in lanes)
+            if moved and not any(lane.map.pending for lane in lanes):
+                one = Moved(lanes, tuple(lane.acked for lane in lanes), tuple(lane.map.take() for lane in lanes))
+                if any(one.segments) and not self._a.map_topic:
+                    one.mapped(True)
+                (mapped if any(one.segments) and self._a.map_topic else plain).append(one)
         self._note_positions(plain)
         self._note_map(mapped)
 
@@ -68,14 +94,10 @@ class Journal:
         a = self._a
         by_partition: dict[int, list[Moved]] = {}
         for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            key = positions.key_of(a.source.alias, one.tp)
             by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
         for partition, group in by_partition.items():
-            pairs = [
-                (offsetmap.key_of(a.source.alias, one.subject, segment[0].source), offsetmap.encode(segment))
-                for one in group
-                for segment in one.segments
-            ]
+            pairs = [pair for one in group for pair in one.records(a.source.alias)]
             self._note(
                 TopicPartition(a.map_topic, partition),
                 pairs,
@@ -84,7 +106,7 @@ class Journal:
 
     def _map_written(self, ok: bool, group: list[Moved]) -> None:
         for one in group:
-            one.lane.map.written(ok, one.segments)
+            one.mapped(ok)
         if ok:
             self._note_positions(group)
         else:
@@ -95,7 +117,7 @@ class Journal:
         a = self._a
         by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
         for one in moved:
-            key = positions.key_of(a.source.alias, one.lane.spec.tp)
+            key = positions.key_of(a.source.alias, one.tp)
             partition = positions.partition_for(key, a.positions_partitions)
             by_partition.setdefault(partition, []).append((one, key))
         for partition, group in by_partition.items():
@@ -121,4 +143,4 @@ class Journal:
 def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
     if ok:
         for one, _ in group:
-            one.lane.written = one.position
+            one.written()

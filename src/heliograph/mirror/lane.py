@@ -1,5 +1,8 @@
 """A lane: one source partition on its way to its remote partition. No sockets; the task moves it.
 
+Where the target has another number of partitions, a source partition has a lane for each of them, its strands
+(`mirror.strands`); to a lane it makes no difference: its records are those that are pushed into it.
+
     fetch -> push(chunk) -> [chunks] -> next_batch() -> [in flight] -> acknowledged() -> acked position, runs
 
 Invariants:
@@ -27,7 +30,7 @@ from heliograph.errors import RecordTooLarge
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.incidents import runs_of
 from heliograph.mirror.ledger import IN_FLIGHT, advance
-from heliograph.mirror.offsetmap import Span, Writer
+from heliograph.mirror.offsetmap import POINT_EVERY, Span, Writer
 from heliograph.mirror.positions import Position
 from heliograph.mirror.quarantine import parts
 from heliograph.mirror.timing import Spread
@@ -124,6 +127,7 @@ class Lane:
     in_flight: deque[Sent] = field(default_factory=deque)
     runs: list[Run] = field(default_factory=list)
     map: Writer = field(default_factory=Writer)
+    unpointed: int = 0  # of a strand: records since the last point that its map got
     placed: deque[tuple[int, int]] = field(default_factory=deque)  # where the target has the records to be skipped
     next_target: int = -1  # the target offset right after the last record settled or skipped; -1: not known
     counts: Counts = field(default_factory=Counts)
@@ -236,19 +240,20 @@ class Lane:
             while length and self.placed:
                 target, room = self.placed.popleft()
                 step = min(length, room)
-                self._note_run(source_offset, target, step, 0)
+                if not self.spec.strands:
+                    self._note_run(source_offset, target, step, 0)
                 self.next_target = target + step
                 source_offset, length = source_offset + step, length - step
                 if room > step:
                     self.placed.appendleft((target + step, room - step))
 
-    def jump(self, offset: int) -> None:
+    def jump(self, offset: int, *, counted: bool = True) -> None:
         """Retention took everything before `offset`. What rule D says the target already holds of it is not lost; how
         many that are is certain when the range had no holes, and holes cannot be seen any more."""
         gone = offset - self.fetch_offset - self._held_before(offset)
         there = min(self.skip, gone)
         self.skip -= there
-        self.counts.lost += gone - there
+        self.counts.lost += gone - there if counted else 0
         self.fetch_offset = offset
         self.next_sequence = advance(self.next_sequence, there)
         if there:
@@ -414,10 +419,26 @@ class Lane:
         )
 
     def _note_runs(self, piece: Piece, base_offset: int) -> None:
+        if self.spec.strands:
+            self._note_strand(piece.first_offset, base_offset, piece.records, len(piece.data))
+            return
         share = len(piece.data) / max(piece.records, 1)
         for source_offset, length in piece.runs:
             self._note_run(source_offset, base_offset, length, round(share * length))
             base_offset += length
+
+    def _note_strand(self, source_offset: int, target_offset: int, records: int, size: int) -> None:
+        """A strand's source offsets have holes at nearly every record: what is kept is where a stretch began."""
+        if self.map.last is None or self.unpointed >= POINT_EVERY:
+            self.map.note(source_offset, target_offset, 1)
+            self.unpointed = 0
+        self.unpointed += records
+        last = self.runs[-1] if self.runs else None
+        if last and last.target_offset + last.length == target_offset:
+            last.length += records
+            last.bytes += size
+        else:
+            self.runs.append(Run(source_offset, target_offset, records, size))
 
     def _note_run(self, source_offset: int, target_offset: int, length: int, size: int) -> None:
         self.map.note(source_offset, target_offset, length)

@@ -3,7 +3,8 @@
 The target's broker is the ledger. For a producer id it stores a batch only when its first sequence follows the last one
 it holds, and answers a repeat of one of the last five batches with the offsets of the first copy.
 
-  A. Every source partition of a flow owns one producer id on the target, kept with the position.
+  A. Every source partition of a flow owns one producer id on the target, kept with the position; where the copy has
+     another number of partitions, one for each of them.
   B. A record's sequence is the count, modulo 2^31, of records this flow appended for that source partition to that
      target partition before it. Content decides the sequence, not the attempt.
   C. A position is written only after the acknowledgement of what it covers.

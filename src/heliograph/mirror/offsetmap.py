@@ -2,8 +2,11 @@
 
 A run is a stretch of consecutive source offsets that became consecutive target offsets. A new one begins only where the
 source has a hole (a transaction's marker, an aborted record, a record that compaction took) or where somebody else
-wrote
-to the remote partition. So a plain topic has one run for its whole life, and the map stays small whatever is copied.
+wrote to the remote partition. So a plain topic has one run for its whole life, and the map stays small whatever is
+copied.
+
+Of a strand (`mirror.strands`), whose source has holes at nearly every record, only points are written down: now and
+then, which record became which. They have a map of their own for each target partition.
 
 The map's topic is compacted. A record holds a segment: some runs in a row, keyed by the first one's source offset. This
 module is its format, the writer's side in a lane and the rule of translation; `flow.offsets` reads.
@@ -31,6 +34,7 @@ from heliograph.mirror.positions import OFFSETS
 from heliograph.types import TopicPartition
 
 NAME = "HeliographOffsetMap"
+POINT_EVERY = 1000  # records of a strand between two points: a point costs the coordinator some 100 bytes
 SEGMENT_RUNS = 1000  # about 4 KB: rewritten once a second while it grows
 
 
@@ -47,16 +51,19 @@ class Subject(NamedTuple):
 
     tp: TopicPartition
     topic_id: UUID | None
+    strand: int = -1  # the target partition, if the topic is divided
 
 
 def key_of(source_alias: str, subject: Subject, first: int) -> bytes:
-    about = {
+    about: dict[str, str | int] = {
         "cluster": source_alias,
         "from": first,
         "id": str(subject.topic_id or ""),
         "partition": subject.tp.partition,
         "topic": subject.tp.topic,
     }
+    if subject.strand >= 0:
+        about["strand"] = subject.strand
     return msgspec.json.encode([NAME, about])
 
 
@@ -76,8 +83,11 @@ def read(key: bytes | None, value: bytes | None, source_alias: str) -> Segment |
         topic, partition, id_, first = about["topic"], about["partition"], about["id"], about["from"]
         if not isinstance(topic, str) or not isinstance(partition, int) or not isinstance(id_, str):
             return None
-        subject = Subject(TopicPartition(topic, partition), UUID(id_) if id_ else None)
-    except (TypeError, ValueError, KeyError, RecursionError):
+        strand = about.get("strand", -1)
+        if not isinstance(strand, int) or isinstance(strand, bool):
+            return None
+        subject = Subject(TopicPartition(topic, partition), UUID(id_) if id_ else None, strand)
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return None
     spans = decode(value)
     if value is not None and (not spans or spans[0].source != first):
@@ -220,6 +230,14 @@ class Runs:
         if last is None or target < 0:
             return last
         return last._replace(length=max(last.length, target - last.target))
+
+    def behind(self, source: int) -> int:
+        """Of points: before which target offset there is no record at or after this source offset."""
+        at = bisect_right(self._sources, source)
+        if at == 0:
+            return 0  # rule D may have passed over the first ones, which then have no point
+        span = self._spans[at - 1]
+        return span.target + min(source - span.source, span.length)
 
     def translate(self, source: int, end_target: int) -> int | None:
         """Where the target has the first record at or after this source offset. None: nobody knows (it was copied

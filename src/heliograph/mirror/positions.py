@@ -13,12 +13,16 @@ Invariants of a log of records of one key, read in order:
      `sequence` records". So the furthest is taken, and a stale writer that writes an older one does no harm.
   d. A loser writes the winner's claim again after its own, so that compaction, which keeps the last record of a key,
      can never leave a loser's claim alone in the log.
-  e. A record that cannot be read changes nothing. Only a tombstone says that there is no position.
+  e. Where the target has another number of partitions, a position holds one for each of them, its strands: each with a
+     producer id of its own, all claimed by one record. a to d hold for each; the first strand's id stands for all, and
+     `offset` is that of the one least far, from which MM2 would go on.
+  f. A record that cannot be read changes nothing. Only a tombstone says that there is no position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 from uuid import UUID
@@ -29,6 +33,7 @@ from heliograph.types import TopicPartition
 
 CONNECTOR = "MirrorSourceConnector"
 SEQUENCES = 1 << 31  # sequence numbers are counted modulo 2^31
+_STRAND = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,5}):([0-9]{1,10}):([0-9]{1,19}):(-1|[0-9]{1,19})")
 OFFSETS, EPOCHS = 1 << 63, 1 << 15  # Kafka's offsets and producer ids are smaller than this, its producers' epochs too
 
 
@@ -40,10 +45,25 @@ class Position:
     sequence: int = 0  # of the record at next_offset or the first one after it
     topic_id: UUID | None = None  # the source topic's, when the position was written
     target: int = -1  # the target offset right after the last record counted; -1: not known
+    strands: tuple[Position, ...] = ()  # by target partition, where their number is another (invariant e)
 
     @property
     def claimed(self) -> bool:
         return self.producer_id >= 0
+
+    def parts(self, remote: TopicPartition) -> list[tuple[TopicPartition, Position]]:
+        """What is counted alone, with where it lies: itself in `remote`, or its strands in that topic's partitions."""
+        if not self.strands:
+            return [(remote, self)]
+        return [(TopicPartition(remote.topic, q), one) for q, one in enumerate(self.strands)]
+
+
+def join(strands: Sequence[Position]) -> Position:
+    """The position of a source partition that is divided over these, each the part of one target partition."""
+    first = strands[0]
+    least = min(one.next_offset for one in strands)
+    records = sum(one.sequence for one in strands) % SEQUENCES
+    return Position(least, first.producer_id, first.producer_epoch, records, first.topic_id, -1, tuple(strands))
 
 
 def key_of(source_alias: str, tp: TopicPartition) -> bytes:
@@ -88,6 +108,8 @@ def encode(position: Position) -> bytes:
             value["topicId"] = str(position.topic_id)
         if position.target >= 0:
             value["targetOffset"] = position.target
+    if position.strands:
+        value["strands"] = strands_text(position)  # a text: Connect takes flat fields only
     return msgspec.json.encode(value)
 
 
@@ -102,23 +124,64 @@ def decode(value: bytes | None) -> Position | None:
     next_offset = int(fields["offset"]) + 1
     producer_id, epoch, sequence = (fields.get(k) for k in ("producerId", "producerEpoch", "sequence"))
     if not (_whole(producer_id) and _whole(epoch) and _whole(sequence)):
-        return Position(next_offset)
+        return _unclaimed(next_offset, fields)
     target = fields["targetOffset"] if _whole(fields.get("targetOffset")) else -1
     if not (0 <= producer_id < OFFSETS and 0 <= epoch < EPOCHS and sequence >= 0 and -1 <= target < OFFSETS):
         return None
+    if "strands" in fields:
+        strands = strands_of(fields["strands"], _uuid(fields))
+        mine = bool(strands) and strands[0].producer_id == producer_id and all(one.claimed for one in strands)
+        return join(strands) if mine else None
     return Position(next_offset, producer_id, epoch, sequence % SEQUENCES, _uuid(fields), target)
 
 
+def _unclaimed(next_offset: int, fields: Mapping[str, Any]) -> Position:
+    """MM2's, or a new era of ours, which may say where each strand goes on."""
+    strands = strands_of(fields.get("strands"), None)
+    if not strands or any(one.claimed for one in strands) or join(strands).next_offset != next_offset:
+        return Position(next_offset)
+    return join(strands)
+
+
+def _strand(one: Position) -> str:
+    return f"{one.producer_id}:{one.producer_epoch}:{one.sequence}:{one.next_offset}:{one.target}"
+
+
+def strands_text(position: Position) -> str:
+    return " ".join(map(_strand, position.strands))
+
+
+def strands_of(text: object, topic_id: UUID | None) -> list[Position]:
+    """Empty for nonsense."""
+    found: list[Position] = []
+    for part in text.split(" ") if isinstance(text, str) else ():
+        match = _STRAND.fullmatch(part)
+        if match is None:
+            return []
+        producer_id, epoch, sequence, next_offset, target = map(int, match.groups())
+        if max(producer_id, next_offset, target) >= OFFSETS or epoch >= EPOCHS:
+            return []
+        found.append(Position(next_offset, producer_id, epoch, sequence % SEQUENCES, topic_id, target))
+    return found
+
+
 def fold(current: Position | None, value: bytes | None) -> Position | None:
-    """The position after one more record of the key (invariants a–c and e)."""
+    """The position after one more record of the key (invariants a–c, e and f)."""
     new = decode(value)
     if new is None:
         return None if value is None else current
     if not new.claimed or current is None or not current.claimed:
         return new
-    if new.producer_id != current.producer_id or new.next_offset < current.next_offset:
+    return furthest(current, new)
+
+
+def furthest(current: Position, new: Position) -> Position:
+    """Invariant c, strand by strand."""
+    if new.producer_id != current.producer_id or len(new.strands) != len(current.strands):
         return current
-    return new
+    if new.strands:
+        return join([furthest(one, other) for one, other in zip(current.strands, new.strands, strict=True)])
+    return current if new.next_offset < current.next_offset else new
 
 
 def _whole(value: object) -> TypeGuard[int]:

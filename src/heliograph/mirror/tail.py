@@ -16,7 +16,8 @@ from heliograph.wire import Client
 from heliograph.wire.codes import OFFSET_OUT_OF_RANGE
 
 # How far back to look, in batches. A remote partition has one writer, so our id is nearly always in the very last
-# batch; behind it there could be an MM2's batches from an era that an operator merged by hand.
+# batch (where topics are divided it has a few, which take turns); behind it there could be an MM2's batches from an era
+# that an operator merged by hand.
 LOOK_BACK = 50
 
 SCAN_BYTES = 4 << 20

@@ -31,6 +31,7 @@ from heliograph.mirror.journal import Journal
 from heliograph.mirror.lane import Lane, Sent, State
 from heliograph.mirror.link import Link
 from heliograph.mirror.positions import Position
+from heliograph.mirror.strands import share_of
 from heliograph.mirror.telling import Telling
 from heliograph.mirror.warden import Hands, Warden
 from heliograph.types import TopicPartition
@@ -106,8 +107,9 @@ class Task:
         newer = _told(self._link.await_word("positions").get("lanes", ())) if self._attempt > 0 else {}
         specs = []
         for spec in self.assignment.lanes:
-            position, run = newer.get(spec.tp, (spec.position, spec.last_run))
-            specs.append(replace(spec, position=position, last_run=run))
+            position, run = newer.get(spec.tp, (None, None))
+            own = share_of(position, spec) if position is not None else None
+            specs.append(spec if own is None else replace(spec, position=own, last_run=run))
         return specs
 
     # ---------------------------------------------------------------- the loop
@@ -166,7 +168,7 @@ class Task:
         the word. Without it (a predecessor that died) rule D finds out."""
         deadline = time.monotonic() + TAKE_OVER_S
         source, target = self._source.brokers, self._target.brokers
-        remotes = [lane.spec.remote for lane in self._lanes]
+        remotes = list(dict.fromkeys(lane.spec.remote for lane in self._lanes))
         opened: list[bool] = []
         target.errands.submit(lambda: self._inquiry.prepare(remotes), lambda _, __: opened.append(True))
         said = False
@@ -205,8 +207,9 @@ class Task:
     def _stand_at(self, told: Mapping[TopicPartition, Standing]) -> None:
         for lane in self._lanes:
             position, run = told.get(lane.spec.tp, (None, None))
-            if position is not None and position.producer_id == lane.acked.producer_id:
-                lane.stand_at(position, run)
+            own = share_of(position, lane.spec) if position is not None else None
+            if own is not None and own.producer_id == lane.acked.producer_id:
+                lane.stand_at(own, run)
 
     def _finish(self) -> None:
         """Invariant: after this, positions say all that was acknowledged."""
@@ -260,17 +263,16 @@ class Task:
 
     def _ask(self, lanes: list[Lane], *, at_first: bool = False) -> None:
         """What does the target hold of these lanes' producer ids? Asked for all at once."""
-        asked = {lane.spec.remote: lane for lane in lanes if not lane.asking}
-        where = {remote: (lane.spec, lane.acked) for remote, lane in asked.items()}
-        for lane in asked.values():
+        asked = {lane: (lane.spec, lane.acked) for lane in lanes if not lane.asking}
+        for lane in asked:
             lane.asking = True
 
-        def answered(held: dict[TopicPartition, Held | HeliographError] | None, error: HeliographError | None) -> None:
-            for remote, lane in asked.items():
+        def answered(held: dict[Lane, Held | HeliographError] | None, error: HeliographError | None) -> None:
+            for lane in asked:
                 lane.asking = False
-                self._answered(lane, error if held is None else held[remote])
+                self._answered(lane, error if held is None else held[lane])
 
-        self._target.brokers.errands.submit(lambda: self._inquiry.ask(where, at_first=at_first), answered)
+        self._target.brokers.errands.submit(lambda: self._inquiry.ask(asked, at_first=at_first), answered)
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:

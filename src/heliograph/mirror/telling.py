@@ -1,6 +1,6 @@
-"""What a task tells its coordinator of its lanes, once a second and at its end.
+"""What a task tells its coordinator of its lanes, once a second and at its end: a row for each source partition.
 
-Only of lanes of which something changed, until it was heard: then they are told again.
+Only of those of which something changed, until it was heard: then they are told again.
 
 Invariant: a report is `final` only when everything acknowledged is in the positions topic, the map before it. The
 coordinator goes on from there without reading it back.
@@ -19,32 +19,33 @@ from heliograph.mirror.fetch import Source
 from heliograph.mirror.hindrance import Hindrance
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.link import Link
+from heliograph.mirror.strands import bundles, together
+from heliograph.types import TopicPartition
+
+Seen = list[tuple[Lane, Hindrance]]  # the lanes of one source partition
 
 
 class Telling:
     def __init__(self, link: Link, lanes: Sequence[Lane], source: Source, target: Target) -> None:
         self._link = link
         self._lanes = lanes
+        self._partitions = [bundle.lanes for bundle in bundles(lanes).values()]
         self._source, self._target = source, target
-        self._told: dict[Lane, tuple[Any, ...]] = {}
+        self._told: dict[TopicPartition, tuple[Any, ...]] = {}
 
     def tell(self, *, last: bool = False) -> None:
         """`last`: everything, whether it changed or not."""
         now = time.monotonic()
-        changed = []
-        for lane in self._lanes:
-            hindered = hindrance.of_lane(lane, self._source, self._target, now)
-            c = lane.counts
-            figures = (
-                *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
-                *(hindered, lane.oldest_timestamp, _wish(lane)),
-            )
-            if last or self._told.get(lane) != figures:
-                self._told[lane] = figures
-                changed.append((lane, hindered))
+        changed: list[Seen] = []
+        for lanes in self._partitions:
+            seen = [(lane, hindrance.of_lane(lane, self._source, self._target, now)) for lane in lanes]
+            figures = tuple(_figures(lane, hindered) for lane, hindered in seen)
+            if last or self._told.get(lanes[0].spec.tp) != figures:
+                self._told[lanes[0].spec.tp] = figures
+                changed.append(seen)
         report = {
             "say": "report",
-            "lanes": [_of_lane(lane, hindered) for lane, hindered in changed],
+            "lanes": [_of_partition(seen) for seen in changed],
             "trouble": [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble],
             "final": last and all(lane.acked == lane.written for lane in self._lanes),
             "latency": self._target.latencies.told(),
@@ -53,14 +54,29 @@ class Telling:
             self._told.clear()  # nobody heard it: say everything again
             return
         self._target.latencies.heard()
-        for lane, _ in changed:
+        for lane, _ in (one for seen in changed for one in seen):
             lane.latency.clear()
             lane.age.clear()
+
+
+def _figures(lane: Lane, hindered: Hindrance) -> tuple[Any, ...]:
+    """What makes a report worth while when it has changed."""
+    c = lane.counts
+    return (
+        *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
+        *(hindered, lane.oldest_timestamp, _wish(lane)),
+    )
 
 
 def _wish(lane: Lane) -> str:
     """Heard only when nothing of the lane is on its way to the positions topic."""
     return lane.wish if lane.acked == lane.written else ""
+
+
+def _of_partition(seen: Seen) -> dict[str, Any]:
+    """One row of a source partition, however many lanes it has."""
+    rows = [_of_lane(lane, hindered) for lane, hindered in seen]
+    return together([lane for lane, _ in seen], rows) if seen[0][0].spec.strands else rows[0]
 
 
 def _of_lane(lane: Lane, hindered: Hindrance) -> dict[str, Any]:
