@@ -27,9 +27,12 @@ from heliograph.flow import report as reports
 from heliograph.flow.amends import Amends
 from heliograph.flow.claims import Claims
 from heliograph.flow.handover import Handover
+from heliograph.flow.helm import Helm, Steered
 from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
+from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
+from heliograph.flow.orders import Orders, Scope, Word
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import same_cluster
@@ -49,6 +52,7 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
+ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answer
 
 
 class Coordinator:
@@ -73,10 +77,19 @@ class Coordinator:
             flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
         )
         self._survey = Survey()
-        self._observer = Observer(self._tally)
+        orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S))
+        self._observer = Observer(self._tally, order_of=orders.of)
+        self._helm = Helm(
+            *(flow.name, orders, self._relay, self._observer),
+            partitions=self._copied_partitions,
+            planned=self._planned,
+            replan=self._replan,
+        )
         self._recovery = Recovery()
         self._specialists.watch(self._observer, self._copied_partitions, self._recover)
         self._specialists.also("incidents", self._incidents.look, LOOK_EVERY_S)
+        self._specialists.also("orders", self._helm.look, ORDERS_EVERY_S)
+        self._specialists.resting = lambda: self._helm.stopped
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
@@ -103,8 +116,10 @@ class Coordinator:
             self._incidents.look()
         except HeliographError as error:  # whoever may not read them may still copy
             self._troubled("reading incidents", error)
+        self._helm.begin()
         self._survey = self._amends.judge(self._topics.survey())
         self._observe(self._survey)
+        self._helm.obey()
         self._watcher.start()
         self._specialists.start()
 
@@ -122,7 +137,7 @@ class Coordinator:
 
     def close(self) -> None:
         self._specialists.close()
-        for client in (self._source, self._target, self._planner, self._incidents):
+        for client in (self._source, self._target, self._planner, self._incidents, self._helm.orders):
             client.close()
 
     # ---------------------------------------------------------------- what Spark asks
@@ -137,11 +152,10 @@ class Coordinator:
         """The next epoch if there is work for one; otherwise `after` again, after a short wait."""
         deadline = time.monotonic() + ASK_AGAIN_S
         with self._changed:
-            while (self._stopping or not self._survey.routes) and time.monotonic() < deadline:
+            while not (routes := self._plannable()) and time.monotonic() < deadline:
                 self._changed.wait(deadline - time.monotonic())
-            if self._stopping or not self._survey.routes:
+            if not routes:
                 return after
-            routes = self._survey.routes
             self._outdated = False
         try:
             assignments = self._assign(after + 1, routes)
@@ -159,6 +173,9 @@ class Coordinator:
             self._plans = {after + 1: assignments}
         self._relay.turn_to(after + 1, len(assignments))
         return after + 1
+
+    def _plannable(self) -> tuple[Route, ...]:
+        return () if self._stopping else self._helm.plannable(self._survey.routes)
 
     def plan(self, epoch: int) -> list[Assignment]:
         with self._lock:
@@ -196,6 +213,7 @@ class Coordinator:
                 quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
                 storage_replication_factor=self.flow.offset_storage_replication_factor,
                 on=self.flow.on,
+                halted=self._helm.halted,
                 relay=relay,
             )
             for task, share in enumerate(self._shares)
@@ -218,6 +236,7 @@ class Coordinator:
             stopping, outdated = self._stopping, self._outdated
         if stopping or outdated:
             voice.say("finish" if stopping else "turn")
+        self._helm.joined(voice)
 
     def _tell_positions(self, task: TaskKey, voice: Voice, word: str) -> None:
         """To a repeated attempt, or one that takes over: where its partitions stand now."""
@@ -271,6 +290,10 @@ class Coordinator:
         with self._lock:
             return {r.tp.topic: r.remote.topic for r in self._survey.routes}
 
+    def _planned(self) -> set[TopicPartition]:
+        with self._lock:
+            return {lane.tp for plan in self._plans.values() for a in plan for lane in a.lanes}
+
     def _copied_partitions(self) -> list[TopicPartition]:
         with self._lock:
             return [r.tp for r in self._survey.routes]
@@ -285,6 +308,8 @@ class Coordinator:
     def _watch(self) -> None:
         wait = self._interval()
         while not self._wait_stopping(wait):
+            if self._helm.stopped:
+                continue
             try:
                 survey = self._amends.judge(self._topics.survey())
             except HeliographError as error:
@@ -309,6 +334,8 @@ class Coordinator:
             self._changed.notify_all()
         self._tally.forget(gone)
         self._observe(survey)
+        if self._helm.orders.standing:
+            self._helm.obey()  # partitions that are new may be covered by an order
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
             self._relay.say("turn" if survey.routes else "finish")  # there may be nobody to hand over to
@@ -325,6 +352,12 @@ class Coordinator:
         log.warning(f"trouble while {doing}", flow=self.flow.name, condition=error.condition, why=str(error))
         with self._lock:
             self._trouble = str(error)
+
+    # ---------------------------------------------------------------- what operators say
+
+    def steer(self, scope: Scope, word: Word, by: str) -> Steered:
+        """Pause, stop or let go on: the flow, a topic, a partition."""
+        return self._helm.steer(scope, word, by)
 
     # ---------------------------------------------------------------- what people see
 
@@ -343,8 +376,8 @@ class Coordinator:
         with self._lock:
             survey, tasks = self._claims.started(self._survey), self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
-        counts = self._incidents.counts
-        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists, counts)
+        figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
+        return Look(self.flow, survey, tasks, epoch, course, *figures, self._helm.orders.standing)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

@@ -48,13 +48,14 @@ class Specialists:
         self._beats: Heartbeats | None = None
         self._presence: Presence | None = None
         self.checkpoint_latencies: Latencies | None = None
+        self.resting: Callable[[], bool] = lambda: False  # whether an operator stopped the flow
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
             self._offset_syncs()
             self._checkpoints(offsets, positions)
             self._topics(topics, altered)
             self._presence = Presence(flow, self._client(flow.target))
-            self._add("presence", self._presence.beat, BEAT_S)
+            self._add("presence", self._presence.beat, BEAT_S, rests=False)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
@@ -96,20 +97,29 @@ class Specialists:
     ) -> None:
         """Look at the sources' ends too, and see to partitions that stall for no reason."""
         ends = Ends(self.flow, self._client(self.flow.source), observer, partitions)
-        self._add("source ends", ends.look, LOOK_EVERY_S)
-        self._add("recovery", recover, LOOK_EVERY_S)
+        self._add("source ends", ends.look, LOOK_EVERY_S, rests=False)
+        self._add("recovery", recover, LOOK_EVERY_S, rests=False)
 
     def also(self, what: str, action: Callable[[], object], interval_s: float) -> None:
         """A chore of somebody else's."""
-        self._add(what, action, interval_s, delay_s=interval_s)
+        self._add(what, action, interval_s, delay_s=interval_s, rests=False)
 
     def _client(self, cluster: Cluster) -> Client:
         client = Client(cluster, timeout_s=self.flow.admin_timeout_s)
         self._clients.append(client)
         return client
 
-    def _add(self, what: str, action: Callable[[], object], interval_s: float, delay_s: float = 0.0) -> None:
-        self._chores.append(Chore(self.flow.name, what, action, interval_s=interval_s, delay_s=delay_s))
+    def _add(
+        self,
+        what: str,
+        action: Callable[[], object],
+        interval_s: float,
+        delay_s: float = 0.0,
+        *,
+        rests: bool = True,  # while the flow is stopped
+    ) -> None:
+        wanted = action if not rests else lambda: None if self.resting() else action()
+        self._chores.append(Chore(self.flow.name, what, wanted, interval_s=interval_s, delay_s=delay_s))
 
     # ---------------------------------------------------------------- life
 

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from heliograph.flow.health import Health
+from heliograph.flow.orders import Order
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.timing import Histogram, Spread
 
-# `running` and `idle` are sound; `stalled` and `parked` say that some partition is; the others are of the whole flow.
-STATES = ("starting", "running", "idle", "stalled", "parked", "restarting", "failed", "stopped")
-SOUND = frozenset({"running", "idle"})
+# `running`, `idle` and `paused` are sound, and so is `stopped` where an operator said so; `stalled` and `parked` say that
+# some partition is; the others are of the whole flow.
+STATES = ("starting", "running", "idle", "stalled", "parked", "paused", "restarting", "failed", "stopped")
+SOUND = frozenset({"running", "idle", "paused"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class FlowStatus:
     gap_offsets: int = 0  # source offsets that were never copied and never will be
     refused_records: int = 0  # passed over because the target refused them
     last_incident: str = ""  # in words, if it is not old
+    orders: tuple[Order, ...] = ()  # what operators paused or stopped, the whole flow first
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class PartitionStatus:
 
     @property
     def healthy(self) -> bool:
-        return self.state in ("idle", "moving")
+        return Health(self.state).healthy
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class FlowReport:
 
     @property
     def healthy(self) -> bool:
-        return self.status.state in SOUND
+        ordered = any(order.topic is None for order in self.status.orders)
+        return self.status.state in SOUND or (self.status.state == "stopped" and ordered)
 
 
 class Runner(Protocol):
