@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from heliograph.errors import HeliographError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
-    from heliograph.flow.status import Runner
+    from heliograph.cli.applying import Applying
+    from heliograph.flow.runner import Runner
 
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -60,6 +61,9 @@ def command(
     On a terminal a live table shows each flow; otherwise a JSON line every few seconds goes to stdout. A topic or
     partition that cannot go on is parked and named with the reason, and the others go on.
 
+    While it runs, `heliograph pause`, `resume` and `stop` steer flows, topics and partitions, and `heliograph apply
+    FILE` (or SIGHUP) lets it take up the edited file.
+
     \b
     Examples:
       heliograph run mm2.properties
@@ -74,6 +78,7 @@ def command(
     second signal.
     """
     from heliograph.cli import current, show, watch
+    from heliograph.cli.applying import Applying
     from heliograph.config.load import load
 
     if compare and not until_current:
@@ -86,7 +91,10 @@ def command(
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
         runner = make_runner((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds)
-        with serving(runner, address), show.view(report_seconds) as view:
+        # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
+        applying = None if until_current else Applying(file, config, runner, lenient=lenient, targets=targets)
+        steered = steering(runner, file, applying, stop.ask)
+        with serving(runner, address), steered, show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
@@ -113,6 +121,32 @@ def make_runner(
 
 
 @contextmanager
+def steering(runner: Runner, file: Path, applying: Applying | None, end: Callable[[], None]) -> Iterator[None]:
+    """Inside, others can say what the flows shall do: by the control socket, and by SIGHUP."""
+    if applying is None:
+        yield
+        return
+    import structlog
+
+    from heliograph.cli.applying import on_hangup
+    from heliograph.control.server import Server
+    from heliograph.errors import ControlError
+    from heliograph.flow.steering import Steering
+
+    server = Server(file, Steering(runner, applying.apply).answer)
+    try:
+        server.start()
+    except ControlError as error:  # copying matters more
+        log = structlog.get_logger()
+        log.warning("pause, resume, stop and apply will not reach this process", why=str(error))
+    try:
+        with on_hangup(lambda: applying.apply_quietly("SIGHUP"), end):
+            yield
+    finally:
+        server.close()
+
+
+@contextmanager
 def serving(runner: Runner, address: tuple[str, int] | None) -> Iterator[None]:
     """Inside, the runner can be asked over HTTP, if somebody wants that."""
     if address is None:
@@ -122,7 +156,7 @@ def serving(runner: Runner, address: tuple[str, int] | None) -> Iterator[None]:
     from heliograph.http.routing import Router
     from heliograph.http.server import Server
 
-    server = Server(*address, Router(Pages(runner).routes()))
+    server = Server(*address, Router(Pages(runner, lambda: runner.generation).routes()))
     server.start()
     click.echo(f"serving {server.url}/metrics, /status and /health", err=True)
     try:

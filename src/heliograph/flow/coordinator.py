@@ -16,13 +16,14 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import structlog
 
 from heliograph import policy
 from heliograph.errors import HeliographError
+from heliograph.flow import changes
 from heliograph.flow import report as reports
 from heliograph.flow.amends import Amends
 from heliograph.flow.claims import Claims
@@ -35,6 +36,7 @@ from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
 from heliograph.flow.orders import Orders, Scope, Word
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.reach import same_cluster
 from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
@@ -73,9 +75,6 @@ class Coordinator:
         self._offsets = OffsetMap(self._planner, flow)
         self._handover = Handover(self._positions, self._offsets)
         self._claims = Claims(flow, self._source, self._target, self._positions, self._offsets)
-        self._specialists = Specialists(
-            flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
-        )
         self._survey = Survey()
         orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S))
         self._observer = Observer(self._tally, order_of=orders.of)
@@ -86,10 +85,8 @@ class Coordinator:
             replan=self._replan,
         )
         self._recovery = Recovery()
-        self._specialists.watch(self._observer, self._copied_partitions, self._recover)
-        self._specialists.also("incidents", self._incidents.look, LOOK_EVERY_S)
-        self._specialists.also("orders", self._helm.look, ORDERS_EVERY_S)
-        self._specialists.resting = lambda: self._helm.stopped
+        self._presence = Presence(flow, Client(flow.target, timeout_s=flow.admin_timeout_s))
+        self._specialists = self._make_specialists()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
@@ -99,7 +96,21 @@ class Coordinator:
         self._epoch = 0
         self._trouble = ""
         self._course = Course()
+        self._look_now = False  # for topics, whatever the interval says
+        self._policies_changed = False
+        self.generation = 1  # of the file; whoever changes the flow says which
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
+
+    def _make_specialists(self) -> Specialists:
+        made = Specialists(
+            self.flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
+        )
+        made.watch(self._observer, self._copied_partitions, self._recover)
+        made.also("incidents", self._incidents.look, LOOK_EVERY_S)
+        made.also("orders", self._helm.look, ORDERS_EVERY_S)
+        made.also("presence", self._presence.beat, BEAT_S, delay_s=0.0)
+        made.resting = lambda: self._helm.stopped
+        return made
 
     # ---------------------------------------------------------------- life
 
@@ -137,6 +148,9 @@ class Coordinator:
 
     def close(self) -> None:
         self._specialists.close()
+        if self._specialists.has_ended("presence"):  # a beat that hangs has the connection
+            self._presence.leave()
+        self._presence.close()
         for client in (self._source, self._target, self._planner, self._incidents, self._helm.orders):
             client.close()
 
@@ -236,6 +250,8 @@ class Coordinator:
             stopping, outdated = self._stopping, self._outdated
         if stopping or outdated:
             voice.say("finish" if stopping else "turn")
+        if self._policies_changed:  # it may have been planned before
+            voice.say("policies", on=asdict(self.flow.on))
         self._helm.joined(voice)
 
     def _tell_positions(self, task: TaskKey, voice: Voice, word: str) -> None:
@@ -345,7 +361,8 @@ class Coordinator:
 
     def _wait_stopping(self, seconds: float) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping, seconds)
+            self._changed.wait_for(lambda: self._stopping or self._look_now, seconds)
+            self._look_now = False
             return self._stopping
 
     def _troubled(self, doing: str, error: HeliographError) -> None:
@@ -358,6 +375,36 @@ class Coordinator:
     def steer(self, scope: Scope, word: Word, by: str) -> Steered:
         """Pause, stop or let go on: the flow, a topic, a partition."""
         return self._helm.steer(scope, word, by)
+
+    def change(self, flow: Flow) -> str:
+        """Take up what an edited file says, alive (`changes.Way.ALIVE`). What that did, in words."""
+        found = changes.changed(self.flow, flow)
+        self.flow = flow
+        for part in (self._topics, self._claims, self._amends):
+            part.change(flow)
+        did = []
+        if found & changes.TOLD:
+            self._policies_changed = True
+            self._relay.say("policies", on=asdict(flow.on))
+            did.append("tasks go by the new policies")
+        if changes.concerns_specialists(found):
+            self._renew_specialists()
+            did.append("the work beside the copying goes by it")
+        if found & changes.PLANNED:
+            self._replan()
+            did.append("the next epoch begins now, by it")
+        if found & changes.SURVEYED:
+            with self._changed:
+                self._look_now = True
+                self._changed.notify_all()
+            did.append("topics are looked at again now")
+        return "; ".join(did) or "it counts from the next time it is needed"
+
+    def _renew_specialists(self) -> None:
+        old, self._specialists = self._specialists, self._make_specialists()
+        old.stop()
+        self._specialists.start()
+        old.close()
 
     # ---------------------------------------------------------------- what people see
 
@@ -377,7 +424,8 @@ class Coordinator:
             survey, tasks = self._claims.started(self._survey), self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
         figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
-        return Look(self.flow, survey, tasks, epoch, course, *figures, self._helm.orders.standing)
+        standing = self._helm.orders.standing
+        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

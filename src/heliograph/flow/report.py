@@ -60,6 +60,7 @@ class Look:
     specialists: Specialists
     incidents: Counts = field(default_factory=Counts)
     orders: tuple[Order, ...] = ()
+    generation: int = 1
 
     @property
     def because(self) -> str:
@@ -132,6 +133,7 @@ def _status(look: Look, found: Summary) -> FlowStatus:
         refused_records=sum(look.incidents.held.values()),
         last_incident=_last(look.incidents),
         orders=look.orders,
+        generation=look.generation,
     )
 
 

@@ -19,7 +19,6 @@ from heliograph.flow.heartbeats import Heartbeats
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
-from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.syncs import OffsetSyncs
 from heliograph.flow.windows import Latencies
 from heliograph.types import Cluster, Flow, TopicPartition
@@ -46,7 +45,6 @@ class Specialists:
         self._chores: list[Chore] = []
         self._syncs: OffsetSyncs | None = None
         self._beats: Heartbeats | None = None
-        self._presence: Presence | None = None
         self.checkpoint_latencies: Latencies | None = None
         self.resting: Callable[[], bool] = lambda: False  # whether an operator stopped the flow
         self._heartbeats()
@@ -54,8 +52,6 @@ class Specialists:
             self._offset_syncs()
             self._checkpoints(offsets, positions)
             self._topics(topics, altered)
-            self._presence = Presence(flow, self._client(flow.target))
-            self._add("presence", self._presence.beat, BEAT_S, rests=False)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
@@ -100,9 +96,11 @@ class Specialists:
         self._add("source ends", ends.look, LOOK_EVERY_S, rests=False)
         self._add("recovery", recover, LOOK_EVERY_S, rests=False)
 
-    def also(self, what: str, action: Callable[[], object], interval_s: float) -> None:
-        """A chore of somebody else's."""
-        self._add(what, action, interval_s, delay_s=interval_s, rests=False)
+    def also(
+        self, what: str, action: Callable[[], object], interval_s: float, *, delay_s: float | None = None
+    ) -> None:
+        """A chore of somebody else's; the first time after an interval, unless told otherwise."""
+        self._add(what, action, interval_s, delay_s=interval_s if delay_s is None else delay_s, rests=False)
 
     def _client(self, cluster: Cluster) -> Client:
         client = Client(cluster, timeout_s=self.flow.admin_timeout_s)
@@ -135,19 +133,15 @@ class Specialists:
         deadline = time.monotonic() + JOIN_S
         for chore in self._chores:
             chore.join(max(deadline - time.monotonic(), 0))
-        if self._presence is not None:
-            self._leave(self._presence)
         for client in self._clients:
             client.close()
 
-    def _leave(self, presence: Presence) -> None:
-        """Nobody runs the flow here any more. A beat that is on its way is waited for, one that hangs is not: it has
-        the connection."""
-        beats = [chore for chore in self._chores if chore.what == "presence"]
-        for chore in beats:
+    def has_ended(self, what: str) -> bool:
+        """Whether this chore has come to its end. A turn that is on its way is waited for, one that hangs is not."""
+        chores = [chore for chore in self._chores if chore.what == what]
+        for chore in chores:
             chore.join(JOIN_S)
-        if all(chore.ended for chore in beats):
-            presence.leave()
+        return all(chore.ended for chore in chores)
 
     # ---------------------------------------------------------------- what it hears and says
 

@@ -21,6 +21,18 @@ SOUND = frozenset({"running", "idle", "paused"})
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """Which file the flows go by: counted from 1, one more each time an edited one is taken up."""
+
+    count: int = 1
+    at_ms: int = 0
+    digest: str = ""  # of the file's bytes
+    file: str = ""
+    refused: int = 0  # edited files that were not taken up, since the process began
+    problem: str = ""  # why the last one was not; "": it was
+
+
+@dataclass(frozen=True, slots=True)
 class ParkedPartition:
     """One partition (or, with `partition` None, a whole topic) that cannot go on while the rest of the flow does."""
 
@@ -57,6 +69,7 @@ class FlowStatus:
     refused_records: int = 0  # passed over because the target refused them
     last_incident: str = ""  # in words, if it is not old
     orders: tuple[Order, ...] = ()  # what operators paused or stopped, the whole flow first
+    generation: int = 1  # of the file, when this flow was last touched by it
 
 
 @dataclass(frozen=True, slots=True)
