@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -25,9 +25,11 @@ from heliograph.config import load as loading
 from heliograph.config.diff import Difference, differences
 from heliograph.config.model import Config
 from heliograph.errors import ConfigError, HeliographError
-from heliograph.flow.runner import Outcome
 from heliograph.flow.status import Generation
 from heliograph.types import Flow
+
+if TYPE_CHECKING:
+    from heliograph.flow.runner import Outcome
 
 log = structlog.get_logger()
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--compare", is_flag=True, help="With --until-current: read both sides, compare every record.")
 @click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status and /health there; loopback unless named.")
 @click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may read it.")
+@click.option("--take-over", is_flag=True, help="Processes that run these flows let go of them; this one goes on.")
 @log_options
 def command(
     file: Path,
@@ -55,6 +56,7 @@ def command(
     compare: bool,
     http: str | None,
     insecure: bool,
+    take_over: bool,
 ) -> int:
     """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
 
@@ -62,7 +64,8 @@ def command(
     partition that cannot go on is parked and named with the reason, and the others go on.
 
     While it runs, `heliograph pause`, `resume` and `stop` steer flows, topics and partitions, and `heliograph apply
-    FILE` (or SIGHUP) lets it take up the edited file.
+    FILE` (or SIGHUP) lets it take up the edited file. Several processes may run a flow together if they do the same to
+    it; one that would do something else is refused with who runs it, unless it is told to --take-over.
 
     \b
     Examples:
@@ -90,7 +93,11 @@ def command(
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
-        runner = make_runner((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds)
+        runner = make_runner(
+            *((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds),
+            file=str(file.absolute()),
+            take_over=take_over,
+        )
         # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
         applying = None if until_current else Applying(file, config, runner, lenient=lenient, targets=targets)
         steered = steering(runner, file, applying, stop.ask)
@@ -112,12 +119,19 @@ def command(
 
 
 def make_runner(
-    flows: Sequence[Flow], master: str | None, spark_settings: dict[str, str], epoch_seconds: float
+    flows: Sequence[Flow],
+    master: str | None,
+    spark_settings: dict[str, str],
+    epoch_seconds: float,
+    *,
+    file: str = "",
+    take_over: bool = False,
 ) -> Runner:
     """Imported late: it brings PySpark, and a bad file should be told without waiting for that."""
     from heliograph.flow.runner import Runner
 
-    return Runner(flows, master=master, spark_settings=spark_settings, epoch_seconds=epoch_seconds)
+    how = {"master": master, "spark_settings": spark_settings, "epoch_seconds": epoch_seconds}
+    return Runner(flows, **how, file=file, take_over=take_over)  # type: ignore[arg-type]
 
 
 @contextmanager

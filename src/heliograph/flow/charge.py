@@ -46,15 +46,15 @@ class Charge:
         self._ending.set()
         self.coordinator.stop()
 
-    def end(self, reason: str = "") -> None:
-        """This flow alone, in order: tasks, query, coordinator."""
+    def end(self, reason: str = "", *, state: str = "stopped") -> None:
+        """This flow alone, in order: tasks, query, coordinator. `state` and `reason` are shown from then on."""
         self.ask_end()
         deadline = time.monotonic() + TASKS_S
         while self.coordinator.working and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._query is not None:
             self._engine.end(self._query)
-        self.coordinator.query("stopped", reason)
+        self.coordinator.query(state, reason)
         self.coordinator.close()
 
     def _supervise(self) -> None:

@@ -33,7 +33,7 @@ from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
-from heliograph.flow.orders import Orders, Scope, Word
+from heliograph.flow.orders import Orders
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
 from heliograph.flow.presence import BEAT_S, Presence
@@ -42,8 +42,9 @@ from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, FlowStatus
+from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
+from heliograph.flow.tenure import Tenure
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
@@ -58,7 +59,7 @@ ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answe
 
 
 class Coordinator:
-    def __init__(self, flow: Flow, coordinates: Coordinates, *, epoch_seconds: float) -> None:
+    def __init__(self, flow: Flow, coordinates: Coordinates, *, epoch_seconds: float, file: str = "") -> None:
         self.flow = flow
         self._coordinates = coordinates
         self._epoch_seconds = epoch_seconds
@@ -76,7 +77,9 @@ class Coordinator:
         self._handover = Handover(self._positions, self._offsets)
         self._claims = Claims(flow, self._source, self._target, self._positions, self._offsets)
         self._survey = Survey()
-        orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S))
+        self._presence = Presence(flow, Client(flow.target, timeout_s=flow.admin_timeout_s), file)
+        self.tenure = Tenure(self._presence)
+        orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S), others=self.tenure.hear)
         self._observer = Observer(self._tally, order_of=orders.of)
         self._helm = Helm(
             *(flow.name, orders, self._relay, self._observer),
@@ -85,7 +88,6 @@ class Coordinator:
             replan=self._replan,
         )
         self._recovery = Recovery()
-        self._presence = Presence(flow, Client(flow.target, timeout_s=flow.admin_timeout_s))
         self._specialists = self._make_specialists()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -107,10 +109,14 @@ class Coordinator:
         )
         made.watch(self._observer, self._copied_partitions, self._recover)
         made.also("incidents", self._incidents.look, LOOK_EVERY_S)
-        made.also("orders", self._helm.look, ORDERS_EVERY_S)
+        made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
         made.also("presence", self._presence.beat, BEAT_S, delay_s=0.0)
         made.resting = lambda: self._helm.stopped
         return made
+
+    def _look_for_orders(self) -> None:
+        self._helm.look()
+        self.tenure.judge()
 
     # ---------------------------------------------------------------- life
 
@@ -379,7 +385,7 @@ class Coordinator:
     def change(self, flow: Flow) -> str:
         """Take up what an edited file says, alive (`changes.Way.ALIVE`). What that did, in words."""
         found = changes.changed(self.flow, flow)
-        self.flow = flow
+        self.flow = self._presence.flow = flow
         for part in (self._topics, self._claims, self._amends):
             part.change(flow)
         did = []

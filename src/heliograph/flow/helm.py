@@ -18,8 +18,9 @@ import structlog
 
 from heliograph.errors import HeliographError
 from heliograph.flow.observer import Observer
-from heliograph.flow.orders import Order, Orders, Scope, Word
+from heliograph.flow.orders import Orders
 from heliograph.flow.relay import Relay, Voice
+from heliograph.flow.status import Order, Scope, Word
 from heliograph.flow.topics import Route
 from heliograph.types import TopicPartition
 

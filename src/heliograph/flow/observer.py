@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.flow.health import Health, Progress, Verdict
-from heliograph.flow.orders import Order
 from heliograph.flow.relay import TaskKey
-from heliograph.flow.status import PartitionStatus
+from heliograph.flow.status import Order, PartitionStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.windows import Window
 from heliograph.mirror.timing import Histogram, Spread

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import structlog
 
 from heliograph import policy
+from heliograph.batch import Record
 from heliograph.flow.compacted import CompactedLog
+from heliograph.flow.status import Order, Scope, Word
 from heliograph.mirror.positions import partition_for
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
@@ -36,48 +35,16 @@ NAME = "HeliographOrder"
 LOOK_EVERY_S = 1.0
 LATEST_MS = 253_402_300_800_000  # the year 10000: no calendar goes further
 
-Word = Literal["paused", "stopped", "running"]
-Scope = tuple[str | None, int | None]  # topic, partition; without a topic: the whole flow
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    topic: str | None
-    partition: int | None
-    word: Word
-    by: str
-    at_ms: int
-
-    @property
-    def scope(self) -> Scope:
-        return self.topic, self.partition
-
-    @property
-    def words(self) -> str:
-        when = datetime.fromtimestamp(self.at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-        return f"{self.word} by {self.by} since {when}"
-
-    @property
-    def where(self) -> str:
-        if self.topic is None:
-            return "the whole flow"
-        return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
-
-    def covers(self, scope: Scope) -> bool:
-        """Whether everything in that scope is in this one's."""
-        topic, partition = scope
-        return self.topic in (None, topic) and self.partition in (None, partition)
-
-
 class Orders:
     """Of one flow. Thread-safe: `known` is replaced, never changed, and nobody who reads it waits for a broker."""
 
-    def __init__(self, flow: Flow, client: Client) -> None:
-        self._flow, self._client = flow, client
+    def __init__(self, flow: Flow, client: Client, others: Callable[[Record], object] = lambda record: None) -> None:
+        """`others` is handed the records of this partition that are no orders."""
+        self._flow, self._client, self._others = flow, client, others
         self._log = CompactedLog(client, flow.positions_topic or policy.positions_topic(flow.source.alias))
         self._talking = threading.Lock()  # held while the topic is read or written
         self._lock = threading.Lock()
-        self._said: set[bytes] = set()
+        self._said: set[Scope] = set()
         self.known: Mapping[Scope, Order] = {}
 
     def of(self, tp: TopicPartition) -> Order | None:
@@ -150,13 +117,14 @@ class Orders:
             self.known = known
             return True
 
-    def _order(self, record: Any) -> Order | None:
+    def _order(self, record: Record) -> Order | None:
         scope = _scope_of(record.key, self._flow)
         if scope is None:
+            self._others(record)
             return None
         order = _order_of(scope, record.value)
-        if order is None and record.value is not None and record.key not in self._said:
-            self._said.add(record.key)
+        if order is None and record.value is not None and scope not in self._said:
+            self._said.add(scope)
             log.warning("an order that cannot be read is passed over", flow=self._flow.name, offset=record.offset)
         return order
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from heliograph.flow.health import Health, Summary, summary
 from heliograph.flow.incidents import Counts
 from heliograph.flow.observer import Observer
-from heliograph.flow.orders import Order
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import SOUND, FlowReport, FlowStatus, ParkedPartition, PartitionStatus
+from heliograph.flow.status import SOUND, FlowReport, FlowStatus, Order, ParkedPartition, PartitionStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Survey
 from heliograph.types import Flow, TopicPartition

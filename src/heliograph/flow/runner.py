@@ -25,10 +25,10 @@ from heliograph.flow.charge import Charge
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.helm import Steered
 from heliograph.flow.hub import Hub
-from heliograph.flow.orders import Scope, Word
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, FlowStatus, Generation
+from heliograph.flow.status import FlowReport, FlowStatus, Generation, Scope, Word
+from heliograph.flow.tenure import settle
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -59,8 +59,12 @@ class Runner:
         master: str | None = None,
         spark_settings: Mapping[str, str] | None = None,
         epoch_seconds: float = EPOCH_SECONDS,
+        file: str = "",
+        take_over: bool = False,
     ) -> None:
+        """`file`: what others are told that this process runs. `take_over`: others that run these flows let go."""
         self._master = master
+        self._file, self._take_over = file, take_over
         self._settings = dict(spark_settings or {})
         self._epoch_seconds = epoch_seconds
         self._address = self._settings.get("spark.driver.host", "127.0.0.1")
@@ -77,8 +81,9 @@ class Runner:
         self._over = threading.Event()  # stopped, or nothing is left to run
 
     def _coordinator(self, flow: Flow) -> Coordinator:
-        coordinator = Coordinator(flow, self._hub.coordinates, epoch_seconds=self._epoch_seconds)
+        coordinator = Coordinator(flow, self._hub.coordinates, epoch_seconds=self._epoch_seconds, file=self._file)
         coordinator.generation = self.generation.count
+        coordinator.tenure.let_go = lambda state, why: self._let_go(coordinator, state, why)
         self._hub.add(flow.name, coordinator)
         return coordinator
 
@@ -97,7 +102,9 @@ class Runner:
         with ThreadPoolExecutor(len(coordinators) + 2, thread_name_prefix="start") as pool:
             engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
             try:
-                check_clusters([coordinator.flow for coordinator in coordinators])
+                flows = [coordinator.flow for coordinator in coordinators]
+                check_clusters(flows)
+                settle(flows, take_over=self._take_over)
             except HeliographError:
                 self._hub.close()
                 raise
@@ -175,6 +182,7 @@ class Runner:
             ways = {name: way(running[name], flow) for name, flow in wanted.items() if name in running}
             fresh = [flow for name, flow in wanted.items() if ways.get(name, Way.ANEW) is Way.ANEW]
             check_clusters(fresh)
+            settle([flow for flow in fresh if flow.name not in running], take_over=False)
             outcomes = [self._remove(name) for name in running if name not in wanted]
             for name, flow in wanted.items():
                 if name not in running:
@@ -209,6 +217,23 @@ class Runner:
         self._charges = {key: one for key, one in self._charges.items() if key != name}
         self._coordinators = {key: one for key, one in self._coordinators.items() if key != name}
         return Outcome(name, "removed", "it is copied no more; its positions and its copies stay")
+
+    def _let_go(self, coordinator: Coordinator, state: str, why: str) -> None:
+        """Somebody else has the flow from now on. By a thread of its own: a chore of the flow says so."""
+        log.warning("the flow ends here", flow=coordinator.flow.name, why=why)
+        threading.Thread(target=self._end_one, args=(coordinator, state, why), name="let-go", daemon=True).start()
+
+    def _end_one(self, coordinator: Coordinator, state: str, why: str) -> None:
+        name = coordinator.flow.name
+        while name not in self._charges and not self._stopping.wait(0.1):
+            pass  # it was told before Spark had started
+        with self._changing:
+            charge = self._charges.get(name)
+            if self._stopping.is_set() or charge is None or charge.coordinator is not coordinator or charge.ended:
+                return
+            charge.end(why, state=state)
+            if all(one.ended for one in self._charges.values()) and not self._beating:
+                self._over.set()
 
     def _change_beating(self, wanted: Mapping[str, Flow]) -> list[Outcome]:
         """Pairs that only send heartbeats: cheap, so a changed one is made anew."""

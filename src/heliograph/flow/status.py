@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Literal, Protocol
 
 from heliograph.flow.health import Health
-from heliograph.flow.orders import Order
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.timing import Histogram, Spread
 
@@ -18,6 +18,41 @@ from heliograph.mirror.timing import Histogram, Spread
 # some partition is; the others are of the whole flow.
 STATES = ("starting", "running", "idle", "stalled", "parked", "paused", "restarting", "failed", "stopped")
 SOUND = frozenset({"running", "idle", "paused"})
+
+
+Word = Literal["paused", "stopped", "running"]
+Scope = tuple[str | None, int | None]  # topic, partition; without a topic: the whole flow
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an operator said of a flow, a topic or a partition (`flow.orders` keeps it)."""
+
+    topic: str | None
+    partition: int | None
+    word: Word
+    by: str
+    at_ms: int
+
+    @property
+    def scope(self) -> Scope:
+        return self.topic, self.partition
+
+    @property
+    def words(self) -> str:
+        when = datetime.fromtimestamp(self.at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return f"{self.word} by {self.by} since {when}"
+
+    @property
+    def where(self) -> str:
+        if self.topic is None:
+            return "the whole flow"
+        return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+
+    def covers(self, scope: Scope) -> bool:
+        """Whether everything in that scope is in this one's."""
+        topic, partition = scope
+        return self.topic in (None, topic) and self.partition in (None, partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from heliograph.errors import ControlError, FlowError
 from heliograph.flow.helm import Steered
-from heliograph.flow.orders import Scope, Word
-from heliograph.flow.status import FlowReport, Generation
+from heliograph.flow.status import FlowReport, Generation, Scope, Word
 
 WORDS: Mapping[str, Word] = {"pause": "paused", "stop": "stopped", "resume": "running"}
 
