@@ -21,9 +21,9 @@ def command(file: Path) -> int:
     """Let the process that runs FILE take it up as it is now, without a restart; SIGHUP to the process does the same.
 
     The file is checked as a whole first: with a problem in it nothing changes, the process goes on as before, all
-    problems are said, and the exit code is 2. Then only flows that the file touches are touched: one that is new is started,
-    one that is gone is stopped, one whose settings changed takes them up as it runs; one whose clusters, security or naming
-    changed begins anew, alone. What changed is said key by key, secrets masked, with what that did.
+    problems are said, and the exit code is 2. Then only flows that the file touches are touched: one that is new is
+    started, one that is gone is stopped, one whose settings changed takes them up as it runs; one whose clusters,
+    security or naming changed begins anew, alone. What changed is said key by key, secrets masked, with what that did.
 
     \b
     Examples:

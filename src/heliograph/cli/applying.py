@@ -1,7 +1,7 @@
 """The file of a running process, read again and taken up: asked for by `heliograph apply` or by SIGHUP.
 
-A file with problems changes nothing: the one before goes on, and what is wrong is said to whoever asked, in the log, and
-in the status. Answers for reading, comparing and saying; what becomes of flows is the runner's business.
+A file with problems changes nothing: the one before goes on, and what is wrong is said to whoever asked, in the log,
+and in the status. Answers for reading, comparing and saying; what becomes of flows is the runner's business.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ class Applying:
                 outcomes = self._runner.change((*new.flows, *new.heartbeat_only))
             except HeliographError as error:
                 self._runner.generation = replace(before, refused=before.refused + 1, problem=str(error))
-                log.error("the edited file is not taken up, the one before goes on", file=str(self._file), by=by, why=str(error))
+                log.error(
+                    "the edited file is not taken up, the one before goes on",
+                    file=str(self._file),
+                    by=by,
+                    why=str(error),
+                )
                 raise
             self._config = new
             count = before.count + 1 if outcomes else before.count

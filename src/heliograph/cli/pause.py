@@ -17,8 +17,8 @@ def command(flow: str, what: str | None, file: Path | None) -> int:
     """Pause FLOW, one of its topics, or one partition, within a second; everything else goes on.
 
     What is paused keeps its place and goes on where it stood, each record once. It stays paused over restarts and for
-    every process that runs the flow, until `heliograph resume`: the order is kept on the target. Paused is healthy: `/health`
-    says so and stays 200; lag grows meanwhile, and retention does not wait.
+    every process that runs the flow, until `heliograph resume`: the order is kept on the target. Paused is healthy:
+    `/health` says so and stays 200; lag grows meanwhile, and retention does not wait.
 
     The process is found on this machine, among those that you started; with several of the same file each is told.
 

@@ -17,8 +17,8 @@ def command(flow: str, what: str | None, file: Path | None) -> int:
     """Stop FLOW, one of its topics, or one partition, within a second; everything else goes on.
 
     As `pause`, and tasks give it up: it is in no plan until `heliograph resume`. Of a flow that is stopped as a whole
-    everything rests, also checkpoints, heartbeats and what follows topics' settings. The process goes on (Ctrl-C or SIGTERM
-    ends that).
+    everything rests, also checkpoints, heartbeats and what follows topics' settings. The process goes on (Ctrl-C or
+    SIGTERM ends that).
 
     The process is found on this machine, among those that you started; with several of the same file each is told.
 

@@ -34,7 +34,7 @@ def folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and len(runtime) <= LONGEST and Path(runtime).is_dir():
         return Path(runtime) / "heliograph"
-    return Path("/tmp") / f"heliograph-{os.getuid()}"  # noqa: S108 - made 0700, and refused unless it is ours alone
+    return Path("/tmp") / f"heliograph-{os.getuid()}"
 
 
 def secured() -> Path:

@@ -1,8 +1,8 @@
 """A running process's ear: a Unix socket on which one request is taken a connection, a line of JSON, and answered so.
 
 Answers for who may speak (the same user, or root), for limits and time-outs; what a request means is the caller's
-business. Nobody can hold it: a line must be whole within REQUEST_S, there are SEATS connections at a time, and a request
-that makes no sense is answered with what is wrong with it.
+business. Nobody can hold it: a line must be whole within REQUEST_S, there are SEATS connections at a time, and a
+request that makes no sense is answered with what is wrong with it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class Server:
             return refusal(error)
         except Exception as error:  # the top of a connection's loop: said, logged, and the next one is served
             log.exception("a request to this process failed")
-            return refusal(HeliographError(f"{type(error).__name__}: a fault of Heliograph, the process's log says more"))
+            return refusal(
+                HeliographError(f"{type(error).__name__}: a fault of Heliograph, the process's log says more")
+            )
 
 
 def refusal(error: HeliographError) -> dict[str, Any]:

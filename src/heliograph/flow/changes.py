@@ -1,7 +1,7 @@
-"""What an edited file means for a flow that runs: taken up as it goes, or begun anew; and whether two are the same. Pure.
+"""What an edited file means for a flow that runs: taken up as it goes, or begun anew; whether two do the same. Pure.
 
-A setting is taken up alive by whom it concerns: the survey, the tasks (by a word, or with the next plan), the specialists.
-Where it decides where records go or how clusters are reached, the flow begins anew, alone.
+A setting is taken up alive by whom it concerns: the survey, the tasks (by a word, or with the next plan), the
+specialists. Where it decides where records go or how clusters are reached, the flow begins anew, alone.
 """
 
 from __future__ import annotations

@@ -104,9 +104,7 @@ class Coordinator:
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
 
     def _make_specialists(self) -> Specialists:
-        made = Specialists(
-            self.flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
-        )
+        made = Specialists(self.flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits)
         made.watch(self._observer, self._copied_partitions, self._recover)
         made.also("incidents", self._incidents.look, LOOK_EVERY_S)
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)

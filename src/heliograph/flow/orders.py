@@ -1,8 +1,8 @@
 """What operators told a flow: pause or stop all of it, a topic, or a partition; kept on the target, so that a restart,
 or another process that runs the flow, goes by it too.
 
-The records stand in the positions topic (as `flow.presence`'s do: MM2 and `flow.positions` pass them over), those of one
-flow in one partition of it, which is all that has to be read again and again.
+The records stand in the positions topic (as `flow.presence`'s do: MM2 and `flow.positions` pass them over), those of
+one flow in one partition of it, which is all that has to be read again and again.
 
 `paused`: its records are not copied; tasks keep its place. `stopped`: tasks give it up as well, and of a whole flow
 everything rests, heartbeats included.
@@ -34,6 +34,7 @@ log = structlog.get_logger()
 NAME = "HeliographOrder"
 LOOK_EVERY_S = 1.0
 LATEST_MS = 253_402_300_800_000  # the year 10000: no calendar goes further
+
 
 class Orders:
     """Of one flow. Thread-safe: `known` is replaced, never changed, and nobody who reads it waits for a broker."""

@@ -1,8 +1,8 @@
 """Who runs a flow: each process says so in the positions topic, every few seconds, and takes it back when it ends.
 
-MM2 passes these records over (their key names a connector it does not know), and so does `flow.positions`. They stand in
-one partition, where orders about the flow stand too (`flow.orders`). Two processes may well run one flow (rules E to G see
-to it), as long as they do the same to it (`flow.tenure`); and whoever is about to change positions by hand must know.
+MM2 passes these records over (their key names a connector it does not know), and so does `flow.positions`. They stand
+in one partition, where orders about the flow stand too (`flow.orders`). Two processes may well run one flow (rules E to
+G see to it), as long as they do the same to it (`flow.tenure`); and whoever changes positions by hand must know.
 
 Invariants:
   a. A process that may still write positions has a record here that is younger than GONE_S, unless it could not write

@@ -96,9 +96,7 @@ class Specialists:
         self._add("source ends", ends.look, LOOK_EVERY_S, rests=False)
         self._add("recovery", recover, LOOK_EVERY_S, rests=False)
 
-    def also(
-        self, what: str, action: Callable[[], object], interval_s: float, *, delay_s: float | None = None
-    ) -> None:
+    def also(self, what: str, action: Callable[[], object], interval_s: float, *, delay_s: float | None = None) -> None:
         """A chore of somebody else's; the first time after an interval, unless told otherwise."""
         self._add(what, action, interval_s, delay_s=interval_s if delay_s is None else delay_s, rests=False)
 

@@ -14,8 +14,8 @@ from heliograph.flow.health import Health
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.timing import Histogram, Spread
 
-# `running`, `idle` and `paused` are sound, and so is `stopped` where an operator said so; `stalled` and `parked` say that
-# some partition is; the others are of the whole flow.
+# `running`, `idle` and `paused` are sound, and so is `stopped` where an operator said so; `stalled` and `parked` say
+# that some partition is; the others are of the whole flow.
 STATES = ("starting", "running", "idle", "stalled", "parked", "paused", "restarting", "failed", "stopped")
 SOUND = frozenset({"running", "idle", "paused"})
 
