@@ -1,8 +1,8 @@
 """A running `heliograph run` steered from outside, under load: paused, resumed, stopped, its file changed, taken over.
 
-One story told in order, since a start of Spark is most of what it costs: each test goes on where the last one ended. Two
-flows run, one each way; whatever is done to the one, the other's epochs and tasks are counted. At the end every topic is
-compared record by record.
+One story told in order, since a start of Spark is most of what it costs: each test goes on where the last one ended.
+Two flows run, one each way; whatever is done to the one, the other's epochs and tasks are counted. At the end every
+topic is compared record by record.
 """
 
 from __future__ import annotations

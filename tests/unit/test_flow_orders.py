@@ -1,4 +1,4 @@
-"""Orders: which counts for a partition, what resuming takes back, which of two records counts; and a helm that obeys."""
+"""Orders: which counts for a partition, what resuming takes back, which of two records counts; a helm that obeys."""
 
 from __future__ import annotations
 
