@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_a_secret_that_changed_is_named_and_not_shown() -> None:
     added = "\n".join(diff(BASE, secure + JAAS % "hush")["us->eu"])
     assert "source: sasl.mechanism: (unset) -> PLAIN" in added
     assert "hush" not in added
+
+
+def test_what_a_provider_answers_is_masked_and_its_change_is_named(tmp_path: Path) -> None:
+    text = BASE.replace("= a:1", "= ${file:%s:address}").replace("= orders", "= ${file:%s:topics}")
+    text = "config.providers = file\n" + text
+    kept = tmp_path / "kept.properties"
+    configs = []
+    for address, topics in (("a:1", "orders"), ("c:1", "orders"), ("c:1", "bills")):
+        kept.write_text(f"address={address}\ntopics={topics}\n")
+        configs.append(parse((text % (kept, kept)).encode()))
+    assert [str(one) for one in differences(configs[0], configs[1])["us->eu"]] == [
+        "source: bootstrap.servers: *** -> *** (changed)"
+    ]
+    assert [str(one) for one in differences(configs[1], configs[2])["us->eu"]] == ["topics: *** -> *** (changed)"]
 
 
 def test_flows_that_come_and_go_are_not_explained_by_keys() -> None:

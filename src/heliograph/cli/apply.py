@@ -30,7 +30,7 @@ def command(file: Path) -> int:
       heliograph apply mm2.properties
       kill -HUP PID
 
-    Exit codes: 0 taken up (or nothing to do), 1 it failed on the way, 2 the file must be put right, or nobody runs it.
+    Exit codes: 0 taken up (or nothing to do), 2 the file must be put right, or nobody runs it.
     """
     from heliograph.control.client import speak
 

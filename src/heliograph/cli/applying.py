@@ -68,6 +68,9 @@ class Applying:
                     why=str(error),
                 )
                 raise
+            except BaseException:
+                self._runner.generation = before
+                raise
             self._config = new
             count = before.count + 1 if outcomes else before.count
             at_ms = _now_ms() if outcomes else before.at_ms

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from heliograph.config.model import Config, Explained
-from heliograph.types import Cluster, Flow, is_secret
+from heliograph.types import Cluster, Flow
 
 MASK = "***"
 
@@ -28,12 +28,13 @@ class Difference:
 def differences(old: Config, new: Config) -> dict[str, tuple[Difference, ...]]:
     """Of the flows that are in both, those that differ; what is added or removed is not explained by keys."""
     before, after = _flows(old), _flows(new)
-    found = {
-        name: (*_rows(old.explained.get(name, ()), new.explained.get(name, ())), *_secrets(before[name], after[name]))
-        for name in before
-        if name in after
-    }
-    return {name: rows for name, rows in found.items() if rows}
+    found: dict[str, tuple[Difference, ...]] = {}
+    for name in before.keys() & after.keys():
+        rows = _rows(old.explained.get(name, ()), new.explained.get(name, ()))
+        rows += _masked(before[name], after[name], {row.key for row in rows})
+        if rows:
+            found[name] = tuple(rows)
+    return found
 
 
 def _flows(config: Config) -> dict[str, Flow]:
@@ -50,14 +51,16 @@ def _values(rows: tuple[Explained, ...]) -> dict[str, str]:
     return {row.key: row.value for row in rows}
 
 
-def _secrets(old: Flow, new: Flow) -> list[Difference]:
-    """Masked values look alike whatever they are."""
+def _masked(old: Flow, new: Flow, shown: set[str]) -> list[Difference]:
+    """Masked values look alike whatever they are: secrets, and all that a config provider answered."""
     found = []
     for side in ("source", "target"):
-        before: Mapping[str, str] = _properties(getattr(old, side))
-        after: Mapping[str, str] = _properties(getattr(new, side))
-        both = [key for key in before if is_secret(key) and key in after and before[key] != after[key]]
-        found += [Difference(f"{side}: {key}", MASK, MASK) for key in both]
+        before, after = _properties(getattr(old, side)), _properties(getattr(new, side))
+        both = [f"{side}: {key}" for key in before if key in after and before[key] != after[key]]
+        found += [Difference(key, MASK, MASK) for key in both if key not in shown]
+    if not found and not shown:
+        others = [one.name for one in fields(Flow) if getattr(old, one.name) != getattr(new, one.name)]
+        found = [Difference(name.replace("_", "."), MASK, MASK) for name in others]
     return found
 
 

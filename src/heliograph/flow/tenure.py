@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -90,9 +91,14 @@ class Tenure:
 
 def settle(flows: Sequence[Flow], *, take_over: bool) -> None:
     """Before anything is written. Raises Held where others do different things to a flow and are not to let go."""
-    for flow in flows:
+
+    def one(flow: Flow) -> None:
         with Client(flow.target, timeout_s=ASK_S) as target:
             _settle(flow, target, take_over=take_over)
+
+    with ThreadPoolExecutor(max(len(flows), 1), thread_name_prefix="settle") as pool:
+        for _ in pool.map(one, flows):
+            pass  # raises the first that is wrong
 
 
 def _settle(flow: Flow, target: Client, *, take_over: bool) -> None:
