@@ -52,7 +52,8 @@ def test_a_secret_that_changed_is_named_and_not_shown() -> None:
 
 def test_what_a_provider_answers_is_masked_and_its_change_is_named(tmp_path: Path) -> None:
     text = BASE.replace("= a:1", "= ${file:%s:address}").replace("= orders", "= ${file:%s:topics}")
-    text = "config.providers = file\n" + text
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    text = f"config.providers = file\nconfig.providers.file.class = {provider}\n{text}"
     kept = tmp_path / "kept.properties"
     configs = []
     for address, topics in (("a:1", "orders"), ("c:1", "orders"), ("c:1", "bills")):
