@@ -171,6 +171,16 @@ def test_what_is_stopped_is_planned_no_more_and_coming_back_takes_a_plan() -> No
     assert "finish" not in deck.task.words
 
 
+def test_a_task_that_is_tried_again_hears_that_nothing_is_halted_any_more() -> None:
+    deck, new, again = Deck(), Heard(), Heard()
+    deck.helm.joined(new)
+    assert new.words == []
+    deck.helm.steer(("a", 1), "paused", "kim")
+    deck.helm.steer(("a", 1), "running", "kim")
+    deck.helm.joined(again)
+    assert (again.words, again.halted) == (["halt"], [])
+
+
 def test_a_flow_that_is_stopped_ends_its_tasks_and_those_that_come() -> None:
     deck, late = Deck(), Heard()
     deck.helm.steer(WHOLE, "stopped", "kim")

@@ -27,6 +27,7 @@ class Bench:
         )
         for lane in self.lanes:
             lane.found(0)
+        self.halts.active = True
 
     def states(self) -> list[State]:
         return [lane.state for lane in self.lanes]
@@ -49,6 +50,16 @@ def test_those_of_the_plan_are_halted_from_the_beginning() -> None:
     assert [lane in bench.halts for lane in bench.lanes] == [False, True]
     bench.halts.set([B])
     assert bench.left == []  # it was never fetched
+
+
+def test_before_the_first_question_a_word_only_counts() -> None:
+    """The epoch before has not handed over yet: asking now would begin to copy beside it."""
+    bench = Bench()
+    bench.halts.active = False
+    bench.halts.set([A])
+    bench.halts.set([B])
+    assert (bench.left, bench.asked) == ([], [])
+    assert [lane in bench.halts for lane in bench.lanes] == [False, True]
 
 
 def test_a_parked_lane_that_is_halted_is_not_parked_any_more() -> None:

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -54,6 +55,8 @@ class Helm:
         self._relay, self._observer = relay, observer
         self._partitions, self._planned, self._replan = partitions, planned, replan
         self._halted: frozenset[TopicPartition] = frozenset()
+        self._ever = False  # something was halted since the process began
+        self._telling = threading.Lock()  # tasks hear of changes in the order in which they were made
 
     # ---------------------------------------------------------------- orders
 
@@ -91,20 +94,24 @@ class Helm:
 
     def obey(self) -> None:
         """Make it so, after orders or partitions changed."""
-        halted = frozenset(tp for tp in self._partitions() if self.orders.of(tp) is not None)
-        freed, self._halted = self._halted - halted, halted
-        self._observer.freed(freed)
-        self._relay.say("halt", partitions=sorted(halted))
-        if self.stopped:
-            self._relay.say("finish")
-        elif freed and (not self._relay.busy or not freed <= set(self._planned())):
-            self._replan()
+        with self._telling:
+            halted = frozenset(tp for tp in self._partitions() if self.orders.of(tp) is not None)
+            freed, self._halted = self._halted - halted, halted
+            self._ever = self._ever or bool(halted)
+            self._observer.freed(freed)
+            self._relay.say("halt", partitions=sorted(halted))
+            if self.stopped:
+                self._relay.say("finish")
+            elif freed and (not self._relay.busy or not freed <= set(self._planned())):
+                self._replan()
 
     def joined(self, voice: Voice) -> None:
-        if self._halted:
-            voice.say("halt", partitions=sorted(self._halted))
-        if self.stopped:
-            voice.say("finish")
+        """Also that nothing is halted any more: a task that is tried again goes by a plan that may say otherwise."""
+        with self._telling:
+            if self._ever:
+                voice.say("halt", partitions=sorted(self._halted))
+            if self.stopped:
+                voice.say("finish")
 
     @property
     def halted(self) -> frozenset[TopicPartition]:

@@ -27,6 +27,7 @@ class Halts:
         """`leave`: stop fetching it; `ask`: rule D."""
         self._lanes, self._halted = lanes, halted
         self._leave, self._ask = leave, ask
+        self.active = False  # before a task's first question nothing flows, so nothing is to be left or taken up
 
     def __contains__(self, lane: Lane) -> bool:
         return lane.spec.tp in self._halted
@@ -34,6 +35,8 @@ class Halts:
     def set(self, partitions: Iterable[TopicPartition]) -> None:
         """These, and no others, from now on. Partitions of other tasks may be among them."""
         before, self._halted = self._halted, frozenset(partitions)
+        if not self.active:
+            return
         for lane in self._lanes:
             if lane in self and lane.spec.tp not in before:
                 self._leave(lane)

@@ -120,6 +120,7 @@ class Task:
         try:
             if self.assignment.relay:
                 self._take_over()
+            self._halts.active = True
             self._ask(self._lanes, at_first=True)
             self._deadline = time.monotonic() + self._seconds
             yield from self._pump()
