@@ -81,7 +81,7 @@ class FakeEngine:
 
 
 @pytest.fixture
-def refusal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Exception]]:
+def refusal(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     """What the check of clusters, or of who holds a flow, raises from now on."""
     raised: list[Exception] = []
     FakeCoordinator.made, FakeCoordinator.unready = [], set()
@@ -94,7 +94,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Exception]]:
     monkeypatch.setattr(runners, "check_clusters", check)
     monkeypatch.setattr(runners, "settle", check)
     monkeypatch.setattr(runners, "_import_engine", lambda: FakeEngine)
-    yield raised
+    return raised
 
 
 @pytest.fixture
