@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
+import structlog
 
 from heliograph import policy
 from heliograph.batch import Record
@@ -31,6 +32,8 @@ from heliograph.flow.orders import home
 from heliograph.flow.presence import BEAT_S, GONE_S, Holder, Presence, holder_of, holders, process_of
 from heliograph.types import Flow
 from heliograph.wire import Client
+
+log = structlog.get_logger()
 
 NAME = "HeliographLetGo"
 ASK_S = 10.0  # a target that is up answers in milliseconds
@@ -106,6 +109,9 @@ def _settle(flow: Flow, target: Client, *, take_over: bool) -> None:
     rivals = [one for one in holders(flow, target) if (take_over or one.digest != does) and not _is_dead(one)]
     if rivals and take_over:
         _tell(flow, target, rivals)
+    for one in rivals:
+        doing = "told to let go, waited for" if take_over else "waiting to see whether it lives"
+        log.warning(doing, flow=flow.name, who=one.details)
     last_beat = {one.process: one.at_ms for one in rivals}
     deadline = time.monotonic() + GONE_S + BEAT_S
     while rivals:
@@ -130,10 +136,10 @@ def _rivals(flow: Flow, found: Sequence[Holder]) -> str:
 
 
 def _tell(flow: Flow, target: Client, rivals: Sequence[Holder]) -> None:
-    log = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
-    log.count()
+    topic = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
+    topic.count()
     said = msgspec.json.encode({"by": f"process {os.getpid()} on {socket.gethostname()}"})
-    log.append(home(flow, log.partitions), [(_key(flow, one.process), said) for one in rivals])
+    topic.append(home(flow, topic.partitions), [(_key(flow, one.process), said) for one in rivals])
 
 
 def _lives(holder: Holder) -> bool:
