@@ -127,6 +127,8 @@ def _has_terminal() -> bool:
 
 
 def _digest(file: Path) -> str:
+    if not file.is_file():
+        return ""  # a pipe can be read once; what is not there is said by who loads it
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     except OSError as problem:
