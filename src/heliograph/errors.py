@@ -19,6 +19,7 @@
     │   ├── SameCluster             two aliases, one cluster id
     │   ├── Held                    another process runs this flow
     │   └── Parked                  one partition or topic that cannot go on; carries the reason and the fix
+    ├── ControlError                a running process that cannot be told what to do
     ├── EngineError                 Spark
     └── EmbeddedError               Kafka's jars or an embedded broker
         └── JavaMissing
@@ -155,6 +156,10 @@ class Held(FlowError):
 
 class Parked(FlowError):
     condition = "PARKED"
+
+
+class ControlError(HeliographError):
+    condition = "CONTROL"
 
 
 class EngineError(HeliographError):

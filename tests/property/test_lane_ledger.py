@@ -113,8 +113,11 @@ class Writer:
         if self.answers:
             sent, error, base = self.answers.popleft()
             if sent in self.lane.in_flight:
+                halted = self.lane.state is State.HALTED
                 verdict = self.lane.answered(sent, error, base, retriable=error == NOT_ENOUGH_REPLICAS)
-                if verdict is Verdict.LOST_TRACK:
+                if verdict is Verdict.LOST_TRACK and halted:
+                    self.lane.halt()  # as a task does with rule D's answer
+                elif verdict is Verdict.LOST_TRACK:
                     self.ask()
                 else:
                     assert verdict in (Verdict.STORED, Verdict.AGAIN)
@@ -129,6 +132,15 @@ class Writer:
         self.wire.clear()
         self.answers.clear()
 
+    def halt(self) -> None:
+        """An operator's word: what is fetched is dropped, what is on the wire goes on."""
+        self.lane.halt()
+
+    def free(self) -> None:
+        if self.lane.state is State.HALTED:
+            self.lane.go_on()
+            self.ask()
+
     def done(self) -> bool:
         lane = self.lane
         return not lane.in_flight and not lane.waiting and not self.source.fetch(lane.fetch_offset, 1)
@@ -137,7 +149,10 @@ class Writer:
 ACTIONS = st.tuples(
     st.integers(0, 1),
     st.sampled_from(
-        ["fetch", "send", "send", "merge", "deliver", "deliver", "refuse", "answer", "answer", "cut", "flush", "crash"]
+        [
+            *("fetch", "send", "send", "merge", "deliver", "deliver", "refuse", "answer", "answer"),
+            *("cut", "flush", "crash", "halt", "free"),
+        ]
     ),
     st.integers(1, 4),
 )
@@ -169,11 +184,14 @@ def test_two_writers_under_any_fault_leave_one_copy_in_order(layout, actions, st
             writer.answer()
         elif action == "cut":
             writer.cut(n - 1)
+        elif action in ("halt", "free"):
+            getattr(writer, action)()
         elif action == "flush" and writer.lane.acked.next_offset >= stored.next_offset:
             stored = writer.lane.acked  # invariant c of positions: the furthest is taken
         elif action == "crash":
             writers[who] = Writer(source, broker, stored)
     for writer in writers:
+        writer.free()
         for _ in range(2000):
             if writer.done():
                 break

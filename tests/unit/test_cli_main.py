@@ -142,7 +142,9 @@ def test_a_bad_file_is_told_without_waiting_for_spark(tmp_path: Path, capsys: py
 class FakeRunner:
     made: list[FakeRunner] = []  # noqa: RUF012 - what the command made, for the test to look at
 
-    def __init__(self, flows: object, *, master: object, spark_settings: object, epoch_seconds: object) -> None:
+    def __init__(
+        self, flows: object, *, master: object, spark_settings: object, epoch_seconds: object, **_more: object
+    ) -> None:
         self.arguments = (flows, master, spark_settings, epoch_seconds)
         FakeRunner.made.append(self)
         self.state = "running"

@@ -20,8 +20,9 @@ FLOW = "us->eu"
 
 
 class Partition:
-    def __init__(self, partition: int, position: int | None, reason: str = "") -> None:
+    def __init__(self, partition: int, position: int | None, reason: str = "", state: str = "moving") -> None:
         self.topic, self.partition, self.position, self.reason = "orders", partition, position, reason
+        self.state = state
 
 
 def report(*partitions: Partition, parked: tuple[ParkedPartition, ...] = ()) -> list[FlowReport]:
@@ -54,6 +55,14 @@ def test_what_stays_parked_is_given_up_after_a_while() -> None:
     assert not one.reached(left, 100.0)
     assert not one.reached(left, 100.0 + PATIENCE_S - 1)
     assert one.reached(left, 100.0 + PATIENCE_S)
+
+
+def test_what_an_operator_paused_is_given_up_too() -> None:
+    one = goal(p0=10, p1=10)
+    left = one.left(report(Partition(0, 10), Partition(1, 3, "paused by kim", "paused")))
+    assert [str(each) for each in left[FLOW]] == ["orders-1: paused by kim. heliograph resume lets it go on"]
+    assert not one.reached(left, 0.0)
+    assert one.reached(left, PATIENCE_S)
 
 
 def test_one_that_moves_again_is_waited_for_anew() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from heliograph.flow.adoption import Findings, _continuation
-from heliograph.flow.presence import GONE_S, Holder, _holder, _key, _process_of, has_workers
+from heliograph.flow.presence import GONE_S, Holder, _key, has_workers, holder_of, process_of
 from heliograph.flow.standing import Standing
 from heliograph.flow.starts import Bounds, NoStart, Start
 from heliograph.mirror.positions import Position, is_for_others, partition_of_key
@@ -21,7 +21,7 @@ def test_its_key_is_no_position_and_no_stranger() -> None:
     key = _key(FLOW, "abc")
     assert partition_of_key(key, "us") is None
     assert is_for_others(key, "us")
-    assert _process_of(key, FLOW) == "abc"
+    assert process_of(key, FLOW) == "abc"
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_its_key_is_no_position_and_no_stranger() -> None:
     ],
 )
 def test_other_keys_are_nobodys(key: bytes | None) -> None:
-    assert _process_of(key, FLOW) is None
+    assert process_of(key, FLOW) is None
 
 
 def test_a_holder_is_gone_after_four_beats() -> None:
     value = msgspec.json.encode({"host": "h", "pid": 7, "since": 1000, "at": 50_000})
-    holder = _holder("abc", value)
+    holder = holder_of("abc", value)
     assert holder == Holder("abc", "h", 7, 1000, 50_000)
     assert str(holder) == "process 7 on h"
     assert holder.alive(50_000 + int(GONE_S * 1000) - 1)
     assert not holder.alive(50_000 + int(GONE_S * 1000))
-    assert _holder("abc", None) is None
-    assert _holder("abc", b'{"host": "h"}') is None
+    assert holder_of("abc", None) is None
+    assert holder_of("abc", b'{"host": "h"}') is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heliograph.errors import ConfigError
-from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
+from heliograph.flow.status import FlowReport, FlowStatus, Order, ParkedPartition
 from heliograph.http import server as server_module
 from heliograph.http.message import BODY_LIMIT_BYTES, HEAD_LIMIT_BYTES, Refused, Request, Response, parse_head
 from heliograph.http.pages import ILL_SHOWN, Pages
@@ -287,11 +287,23 @@ def page(path: str, *reports: FlowReport, accept: str = "") -> Response:
 SOUND = a_report(partitions=(a_partition(),))
 
 
+def test_what_operators_ordered_is_healthy_and_said() -> None:
+    order = Order("orders", 3, "paused", "kim@h", 1_700_000_000_000)
+    whole = Order(None, None, "stopped", "kim@h", 1_700_000_000_000)
+    for status in (FlowStatus("us->eu", "running", orders=(order,)), FlowStatus("us->eu", "stopped", orders=(whole,))):
+        response = page("/health", a_report(status=status, partitions=(a_partition(state="paused"),)))
+        assert response.status == HTTPStatus.OK
+        (flow,) = json.loads(response.body)["flows"]
+        assert flow["ordered"][0].endswith(f"{status.orders[0].word} by kim@h since 2023-11-14 22:13:20Z")
+    response = page("/health", a_report(status=FlowStatus("us->eu", "stopped")))  # nobody said so
+    assert response.status == HTTPStatus.SERVICE_UNAVAILABLE
+
+
 def test_health_is_200_while_every_flow_is_sound() -> None:
     response = page("/health", SOUND)
     assert response.status == HTTPStatus.OK
     assert json.loads(response.body)["flows"] == [
-        {"name": "us->eu", "healthy": True, "state": "running", "reasons": []}
+        {"name": "us->eu", "healthy": True, "state": "running", "reasons": [], "ordered": []}
     ]
 
 

@@ -30,7 +30,8 @@ ROOMS: dict[str, set[str]] = {
     "metrics": {"flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
     "http": {"flow", "metrics"},  # a border: sockets
     "embedded": {"cache"},
-    "cli": {"config", "policy", "flow", "wire", "embedded", "http", "metrics"},
+    "control": set(),  # a border: sockets
+    "cli": {"config", "policy", "flow", "wire", "embedded", "http", "metrics", "control"},
 }
 EVERYBODYS = {"errors", "types"}
 

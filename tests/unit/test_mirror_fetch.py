@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import uuid
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 

@@ -17,6 +17,7 @@ import click
 from heliograph import __version__
 from heliograph.errors import (
     ConfigError,
+    ControlError,
     Held,
     HeliographError,
     JavaMissing,
@@ -34,6 +35,7 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # What a person must put right before it is worth starting again; anything else failed while running.
 BAD_INPUT_ERRORS = (
     ConfigError,
+    ControlError,
     Held,
     JavaMissing,
     LoginFailed,
@@ -63,6 +65,10 @@ VERBS = {
     "plan": ("heliograph.cli.plan", "What a start would make, alter and copy; writes nothing."),
     "offsets": ("heliograph.cli.offsets", "Where a flow stands, and where it shall go on."),
     "adopt": ("heliograph.cli.adopt", "What is found of a MirrorMaker 2, and what becomes of it."),
+    "apply": ("heliograph.cli.apply", "Let a running process take up its edited file."),
+    "pause": ("heliograph.cli.pause", "Pause a flow, a topic or a partition that runs."),
+    "resume": ("heliograph.cli.resume", "Let what was paused or stopped go on."),
+    "stop": ("heliograph.cli.stop", "Stop a flow, a topic or a partition; the rest goes on."),
     "doctor": ("heliograph.cli.doctor", "Check this machine, a file and its clusters; say what to fix."),
     "kafka": ("heliograph.cli.kafka", "A real Kafka on this machine, to play with."),
     "warm": ("heliograph.cli.warm", "Prepare this machine once, so that starts are quick."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from heliograph.errors import HeliographError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
-    from heliograph.flow.status import Runner
+    from heliograph.cli.applying import Applying
+    from heliograph.flow.runner import Runner
 
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--compare", is_flag=True, help="With --until-current: read both sides, compare every record.")
 @click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status and /health there; loopback unless named.")
 @click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may read it.")
+@click.option("--take-over", is_flag=True, help="Processes that run these flows let go of them; this one goes on.")
 @log_options
 def command(
     file: Path,
@@ -54,11 +56,16 @@ def command(
     compare: bool,
     http: str | None,
     insecure: bool,
+    take_over: bool,
 ) -> int:
     """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
 
     On a terminal a live table shows each flow; otherwise a JSON line every few seconds goes to stdout. A topic or
     partition that cannot go on is parked and named with the reason, and the others go on.
+
+    While it runs, `heliograph pause`, `resume` and `stop` steer flows, topics and partitions, and `heliograph apply
+    FILE` (or SIGHUP) lets it take up the edited file. Several processes may run a flow together if they do the same to
+    it; one that would do something else is refused with who runs it, unless it is told to --take-over.
 
     \b
     Examples:
@@ -74,6 +81,7 @@ def command(
     second signal.
     """
     from heliograph.cli import current, show, watch
+    from heliograph.cli.applying import Applying
     from heliograph.config.load import load
 
     if compare and not until_current:
@@ -85,8 +93,15 @@ def command(
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
-        runner = make_runner((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds)
-        with serving(runner, address), show.view(report_seconds) as view:
+        runner = make_runner(
+            *((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds),
+            file=str(file.absolute()),
+            take_over=take_over,
+        )
+        # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
+        applying = None if until_current else Applying(file, config, runner, lenient=lenient, targets=targets)
+        steered = steering(runner, file, applying, stop.ask)
+        with serving(runner, address), steered, show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
@@ -104,12 +119,45 @@ def command(
 
 
 def make_runner(
-    flows: Sequence[Flow], master: str | None, spark_settings: dict[str, str], epoch_seconds: float
+    flows: Sequence[Flow],
+    master: str | None,
+    spark_settings: dict[str, str],
+    epoch_seconds: float,
+    *,
+    file: str = "",
+    take_over: bool = False,
 ) -> Runner:
     """Imported late: it brings PySpark, and a bad file should be told without waiting for that."""
     from heliograph.flow.runner import Runner
 
-    return Runner(flows, master=master, spark_settings=spark_settings, epoch_seconds=epoch_seconds)
+    how = {"master": master, "spark_settings": spark_settings, "epoch_seconds": epoch_seconds}
+    return Runner(flows, **how, file=file, take_over=take_over)  # type: ignore[arg-type]
+
+
+@contextmanager
+def steering(runner: Runner, file: Path, applying: Applying | None, end: Callable[[], None]) -> Iterator[None]:
+    """Inside, others can say what the flows shall do: by the control socket, and by SIGHUP."""
+    if applying is None:
+        yield
+        return
+    import structlog
+
+    from heliograph.cli.applying import on_hangup
+    from heliograph.control.server import Server
+    from heliograph.errors import ControlError
+    from heliograph.flow.steering import Steering
+
+    server = Server(file, Steering(runner, applying.apply).answer)
+    try:
+        server.start()
+    except ControlError as error:  # copying matters more
+        log = structlog.get_logger()
+        log.warning("pause, resume, stop and apply will not reach this process", why=str(error))
+    try:
+        with on_hangup(lambda: applying.apply_quietly("SIGHUP"), end):
+            yield
+    finally:
+        server.close()
 
 
 @contextmanager
@@ -122,7 +170,7 @@ def serving(runner: Runner, address: tuple[str, int] | None) -> Iterator[None]:
     from heliograph.http.routing import Router
     from heliograph.http.server import Server
 
-    server = Server(*address, Router(Pages(runner).routes()))
+    server = Server(*address, Router(Pages(runner, lambda: runner.generation).routes()))
     server.start()
     click.echo(f"serving {server.url}/metrics, /status and /health", err=True)
     try:

@@ -22,6 +22,7 @@ from heliograph.flow.status import FlowStatus, ParkedPartition
 COLOURS = {
     "running": "green",
     "idle": "cyan",
+    "paused": "cyan",
     "starting": "yellow",
     "restarting": "yellow",
     "parked": "yellow",
@@ -146,6 +147,12 @@ def _notes(statuses: Sequence[FlowStatus]) -> list[Text]:
     ]
     notes += [
         Text(f"{status.name}: {_incidents(status)}", style="yellow") for status in statuses if status.last_incident
+    ]
+    notes += [
+        Text(f"{status.name}: {one.where} is {one.words}", style="cyan")
+        for status in statuses
+        for one in status.orders[:PARKED_SHOWN]
+        if one.topic is not None or status.state != one.word
     ]
     parked = [(status.name, one) for status in statuses for one in status.parked]
     notes += [_parked(name, one) for name, one in parked[:PARKED_SHOWN]]

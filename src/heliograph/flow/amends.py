@@ -69,6 +69,10 @@ class Amends:
         self._wishes: dict[TopicPartition, str] = {}
         self._lock = threading.Lock()
 
+    def change(self, flow: Flow) -> None:
+        """Other policies, say; for what is noticed from now on."""
+        self._flow = flow
+
     # ---------------------------------------------------------------- noticed by tasks
 
     def wished(self, tp: TopicPartition, wish: str, producer_id: int) -> bool:

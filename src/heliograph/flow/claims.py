@@ -33,6 +33,10 @@ class Claims:
         self._positions, self._offsets = positions, offsets
         self._unstarted: dict[TopicPartition, ParkedPartition] = {}  # replaced, never changed
 
+    def change(self, flow: Flow) -> None:
+        """Where partitions begin that nobody has claimed yet may be another place now."""
+        self._flow = flow
+
     def claim(self, routes: Iterable[Route]) -> bool:
         """Start where MM2 stopped, if it was here; otherwise where the file says, which the claim then fixes. Whether
         other partitions than before may not begin."""

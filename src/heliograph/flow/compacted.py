@@ -63,9 +63,10 @@ class CompactedLog:
             records = [Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(part)]
             self._client.produce(TopicPartition(self.topic, partition), encode(records))
 
-    def news(self) -> Iterator[tuple[int, Record]]:
-        """Every record since the last call with its partition, up to the ends as they are now."""
-        tps = [TopicPartition(self.topic, p) for p in range(self.partitions)]
+    def news(self, partition: int | None = None) -> Iterator[tuple[int, Record]]:
+        """Every record since the last call with its partition (or of one), up to the ends as they are now."""
+        wanted = range(self.partitions) if partition is None else (partition,)
+        tps = [TopicPartition(self.topic, p) for p in wanted]
         ends = self._client.list_offsets(tps, at="latest")
         for tp in tps:
             end = ends[tp]

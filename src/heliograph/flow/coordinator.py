@@ -16,29 +16,35 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import structlog
 
 from heliograph import policy
 from heliograph.errors import HeliographError
+from heliograph.flow import changes
 from heliograph.flow import report as reports
 from heliograph.flow.amends import Amends
 from heliograph.flow.claims import Claims
 from heliograph.flow.handover import Handover
+from heliograph.flow.helm import Helm, Steered
 from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
+from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
+from heliograph.flow.orders import Orders
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.positions import PositionsLog
+from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.reach import same_cluster
 from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, FlowStatus
+from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
+from heliograph.flow.tenure import Tenure
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
@@ -49,10 +55,11 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
+ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answer
 
 
 class Coordinator:
-    def __init__(self, flow: Flow, coordinates: Coordinates, *, epoch_seconds: float) -> None:
+    def __init__(self, flow: Flow, coordinates: Coordinates, *, epoch_seconds: float, file: str = "") -> None:
         self.flow = flow
         self._coordinates = coordinates
         self._epoch_seconds = epoch_seconds
@@ -73,14 +80,19 @@ class Coordinator:
         self._offsets = OffsetMap(self._planner, flow)
         self._handover = Handover(self._positions, self._offsets)
         self._claims = Claims(flow, self._source, self._target, self._positions, self._offsets)
-        self._specialists = Specialists(
-            flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits
-        )
         self._survey = Survey()
-        self._observer = Observer(self._tally)
+        self._presence = Presence(flow, Client(flow.target, timeout_s=flow.admin_timeout_s), file)
+        self.tenure = Tenure(self._presence)
+        orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S), others=self.tenure.hear)
+        self._observer = Observer(self._tally, order_of=orders.of)
+        self._helm = Helm(
+            *(flow.name, orders, self._relay, self._observer),
+            partitions=self._copied_partitions,
+            planned=self._planned,
+            replan=self._replan,
+        )
         self._recovery = Recovery()
-        self._specialists.watch(self._observer, self._copied_partitions, self._recover)
-        self._specialists.also("incidents", self._incidents.look, LOOK_EVERY_S)
+        self._specialists = self._make_specialists()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stopping = False
@@ -90,7 +102,23 @@ class Coordinator:
         self._epoch = 0
         self._trouble = ""
         self._course = Course()
+        self._look_now = False  # for topics, whatever the interval says
+        self._policies_changed = False
+        self.generation = 1  # of the file; whoever changes the flow says which
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
+
+    def _make_specialists(self) -> Specialists:
+        made = Specialists(self.flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits)
+        made.watch(self._observer, self._copied_partitions, self._recover)
+        made.also("incidents", self._incidents.look, LOOK_EVERY_S)
+        made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
+        made.also("presence", self._presence.beat, BEAT_S, delay_s=0.0)
+        made.resting = lambda: self._helm.stopped
+        return made
+
+    def _look_for_orders(self) -> None:
+        self._helm.look()
+        self.tenure.judge()
 
     # ---------------------------------------------------------------- life
 
@@ -107,8 +135,10 @@ class Coordinator:
             self._incidents.look()
         except HeliographError as error:  # whoever may not read them may still copy
             self._troubled("reading incidents", error)
+        self._helm.begin()
         self._survey = self._amends.judge(self._topics.survey())
         self._observe(self._survey)
+        self._helm.obey()
         self._watcher.start()
         self._specialists.start()
 
@@ -126,7 +156,10 @@ class Coordinator:
 
     def close(self) -> None:
         self._specialists.close()
-        for client in (self._source, self._target, self._planner, self._incidents):
+        if self._specialists.has_ended("presence"):  # a beat that hangs has the connection
+            self._presence.leave()
+        self._presence.close()
+        for client in (self._source, self._target, self._planner, self._incidents, self._helm.orders):
             client.close()
 
     # ---------------------------------------------------------------- what Spark asks
@@ -141,11 +174,10 @@ class Coordinator:
         """The next epoch if there is work for one; otherwise `after` again, after a short wait."""
         deadline = time.monotonic() + ASK_AGAIN_S
         with self._changed:
-            while (self._stopping or not self._survey.routes) and time.monotonic() < deadline:
+            while not (routes := self._plannable()) and time.monotonic() < deadline:
                 self._changed.wait(deadline - time.monotonic())
-            if self._stopping or not self._survey.routes:
+            if not routes:
                 return after
-            routes = self._survey.routes
             self._outdated = False
         try:
             assignments = self._assign(after + 1, routes)
@@ -163,6 +195,9 @@ class Coordinator:
             self._plans = {after + 1: assignments}
         self._relay.turn_to(after + 1, len(assignments))
         return after + 1
+
+    def _plannable(self) -> tuple[Route, ...]:
+        return () if self._stopping else self._helm.plannable(self._survey.routes)
 
     def plan(self, epoch: int) -> list[Assignment]:
         with self._lock:
@@ -200,6 +235,7 @@ class Coordinator:
                 quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
                 storage_replication_factor=self.flow.offset_storage_replication_factor,
                 on=self.flow.on,
+                halted=self._helm.halted,
                 relay=relay,
             )
             for task, share in enumerate(self._shares)
@@ -238,6 +274,9 @@ class Coordinator:
             stopping, outdated = self._stopping, self._outdated
         if stopping or outdated:
             voice.say("finish" if stopping else "turn")
+        if self._policies_changed:  # it may have been planned before
+            voice.say("policies", on=asdict(self.flow.on))
+        self._helm.joined(voice)
 
     def _tell_positions(self, task: TaskKey, voice: Voice, word: str) -> None:
         """To a repeated attempt, or one that takes over: where its partitions stand now."""
@@ -292,6 +331,10 @@ class Coordinator:
         with self._lock:
             return {r.tp.topic: r.remote.topic for r in self._survey.routes}
 
+    def _planned(self) -> set[TopicPartition]:
+        with self._lock:
+            return {lane.tp for plan in self._plans.values() for a in plan for lane in a.lanes}
+
     def _copied_partitions(self) -> list[TopicPartition]:
         with self._lock:
             return [r.tp for r in self._survey.routes]
@@ -306,6 +349,8 @@ class Coordinator:
     def _watch(self) -> None:
         wait = self._interval()
         while not self._wait_stopping(wait):
+            if self._helm.stopped:
+                continue
             try:
                 survey = self._amends.judge(self._topics.survey())
             except HeliographError as error:
@@ -330,6 +375,8 @@ class Coordinator:
             self._changed.notify_all()
         self._tally.forget(gone)
         self._observe(survey)
+        if self._helm.orders.standing:
+            self._helm.obey()  # partitions that are new may be covered by an order
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
             self._relay.say("turn" if survey.routes else "finish")  # there may be nobody to hand over to
@@ -339,13 +386,50 @@ class Coordinator:
 
     def _wait_stopping(self, seconds: float) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping, seconds)
+            self._changed.wait_for(lambda: self._stopping or self._look_now, seconds)
+            self._look_now = False
             return self._stopping
 
     def _troubled(self, doing: str, error: HeliographError) -> None:
         log.warning(f"trouble while {doing}", flow=self.flow.name, condition=error.condition, why=str(error))
         with self._lock:
             self._trouble = str(error)
+
+    # ---------------------------------------------------------------- what operators say
+
+    def steer(self, scope: Scope, word: Word, by: str) -> Steered:
+        """Pause, stop or let go on: the flow, a topic, a partition."""
+        return self._helm.steer(scope, word, by)
+
+    def change(self, flow: Flow) -> str:
+        """Take up what an edited file says, alive (`changes.Way.ALIVE`). What that did, in words."""
+        found = changes.changed(self.flow, flow)
+        self.flow = self._presence.flow = flow
+        for part in (self._topics, self._claims, self._amends):
+            part.change(flow)
+        did = []
+        if found & changes.TOLD:
+            self._policies_changed = True
+            self._relay.say("policies", on=asdict(flow.on))
+            did.append("tasks go by the new policies")
+        if changes.concerns_specialists(found):
+            self._renew_specialists()
+            did.append("the work beside the copying goes by it")
+        if found & changes.PLANNED:
+            self._replan()
+            did.append("the next epoch begins now, by it")
+        if found & changes.SURVEYED:
+            with self._changed:
+                self._look_now = True
+                self._changed.notify_all()
+            did.append("topics are looked at again now")
+        return "; ".join(did) or "it counts from the next time it is needed"
+
+    def _renew_specialists(self) -> None:
+        old, self._specialists = self._specialists, self._make_specialists()
+        old.stop()
+        self._specialists.start()
+        old.close()
 
     # ---------------------------------------------------------------- what people see
 
@@ -364,8 +448,9 @@ class Coordinator:
         with self._lock:
             survey, tasks = self._claims.started(self._survey), self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
-        counts = self._incidents.counts
-        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists, counts)
+        figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
+        standing = self._helm.orders.standing
+        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation)
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

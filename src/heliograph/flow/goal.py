@@ -56,6 +56,8 @@ class Goal:
             why = parked.pop((tp.topic, tp.partition), None) or parked.get((tp.topic, None))
             if why is not None:
                 found.append(Left(*tp, _words(why), True))
+            elif one is not None and one.state in ("paused", "stopped"):
+                found.append(Left(*tp, f"{one.reason}. heliograph resume lets it go on", True))
             elif one is None:
                 found.append(Left(*tp, "it vanished: its source is not copied any more", True))
             else:

@@ -31,10 +31,12 @@ class Health(Enum):
     MOVING = "moving"
     STALLED = "stalled"
     PARKED = "parked"
+    PAUSED = "paused"  # both by an operator, so all is as it should be
+    STOPPED = "stopped"
 
     @property
     def healthy(self) -> bool:
-        return self in (Health.IDLE, Health.MOVING)
+        return self in (Health.IDLE, Health.MOVING, Health.PAUSED, Health.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,10 @@ class Progress:
         if 0 <= self.end_offset <= self.next_offset:
             self.level_at = max(self.level_at, at)
             self.good_at = max(self.good_at, at)
+
+    def begin_again(self, at: float) -> None:
+        """It was not to move until this moment."""
+        self.good_at = max(self.good_at, at)
 
     def verdict(
         self, now: float, *, because: str = "", vague: bool = False, parked: str = "", limit_s: float = LIMIT_S

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heliograph.flow.health import Progress, Verdict
+from heliograph.flow.health import Health, Progress, Verdict
 from heliograph.flow.relay import TaskKey
-from heliograph.flow.status import PartitionStatus
+from heliograph.flow.status import Order, PartitionStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.windows import Window
 from heliograph.mirror.timing import Histogram, Spread
@@ -61,6 +61,7 @@ class Observer:
     tally: Tally
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    order_of: Callable[[TopicPartition], Order | None] = lambda tp: None  # what an operator said of it
     _rows: dict[TopicPartition, Row] = field(default_factory=dict)
     _tasks: dict[TaskKey, TaskSeen] = field(default_factory=dict)
     _latency: dict[str, Histogram] = field(default_factory=dict)
@@ -116,6 +117,14 @@ class Observer:
                     row.unseen = ""
                     row.progress.saw_end(COORDINATOR, end, began)
 
+    def freed(self, partitions: Iterable[TopicPartition]) -> None:
+        """An operator let these go on: what they owe is counted from now."""
+        now = self.clock()
+        with self._lock:
+            for tp in partitions:
+                if (row := self._rows.get(tp)) is not None:
+                    row.progress.begin_again(now)
+
     # ---------------------------------------------------------------- what is asked
 
     def verdicts(self, because: str = "") -> dict[TopicPartition, Verdict]:
@@ -123,7 +132,7 @@ class Observer:
         now = self.clock()
         with self._lock:
             self._settle()
-            return {tp: self._verdict(row, now, because) for tp, row in self._rows.items()}
+            return {tp: self._ordered(tp) or self._verdict(row, now, because) for tp, row in self._rows.items()}
 
     def lags(self) -> dict[TopicPartition, tuple[int | None, float | None]]:
         """Records and seconds."""
@@ -175,6 +184,10 @@ class Observer:
         for row in self._rows.values():
             if not row.blind and row.task is not None and (seen := self._tasks.get(row.task)) is not None:
                 row.progress.saw_end(TASK, row.end, seen.heard_at)
+
+    def _ordered(self, tp: TopicPartition) -> Verdict | None:
+        order = self.order_of(tp)
+        return None if order is None else Verdict(Health(order.word), order.words)
 
     def _verdict(self, row: Row, now: float, because: str) -> Verdict:
         if row.parked and row.progress.good_at > row.parked_at:

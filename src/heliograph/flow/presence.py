@@ -1,7 +1,8 @@
 """Who runs a flow: each process says so in the positions topic, every few seconds, and takes it back when it ends.
 
-MM2 passes these records over (their key names a connector it does not know), and so does `flow.positions`. Two
-processes may well run one flow (rules E to G see to it); this is for whoever is about to change positions by hand.
+MM2 passes these records over (their key names a connector it does not know), and so does `flow.positions`. They stand
+in one partition, where orders about the flow stand too (`flow.orders`). Two processes may well run one flow (rules E to
+G see to it), as long as they do the same to it (`flow.tenure`); and whoever changes positions by hand must know.
 
 Invariants:
   a. A process that may still write positions has a record here that is younger than GONE_S, unless it could not write
@@ -16,16 +17,19 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 
 from heliograph import policy
 from heliograph.errors import BrokerError, Held, HeliographError
+from heliograph.flow.changes import digest
 from heliograph.flow.compacted import CompactedLog
-from heliograph.mirror.positions import partition_for
+from heliograph.flow.orders import home
 from heliograph.types import Flow
 from heliograph.wire import Client
 from heliograph.wire.groups import DEAD, EMPTY
@@ -43,9 +47,16 @@ class Holder:
     pid: int
     since_ms: int
     at_ms: int
+    digest: str = ""  # of what it does (`flow.changes`)
+    file: str = ""
 
     def alive(self, now_ms: int) -> bool:
         return now_ms - self.at_ms < GONE_S * 1000
+
+    @property
+    def details(self) -> str:
+        since = datetime.fromtimestamp(self.since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return f"{self}, since {since}" + (f", by the file {self.file}" if self.file else "")
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -54,24 +65,41 @@ class Holder:
 class Presence:
     """This process's side."""
 
-    def __init__(self, flow: Flow, target: Client) -> None:
-        self._client = target
+    def __init__(self, flow: Flow, target: Client, file: str = "") -> None:
+        self.flow = flow  # replaced when its file changes
+        self._client, self._file = target, file
         self._log = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
-        self._since_ms = _now_ms()
-        self._key = _key(flow, uuid.uuid4().hex)
+        self._lock = threading.Lock()  # beats of a chore that ends, and of the one that follows it
+        self.since_ms = _now_ms()
+        self.process = uuid.uuid4().hex
+        self._key = _key(flow, self.process)
 
     def beat(self) -> None:
-        if not self._log.partitions and not self._log.count():
-            return  # not made yet: there are no positions either
-        about = {"host": socket.gethostname(), "pid": os.getpid(), "since": self._since_ms, "at": _now_ms()}
-        self._log.append(partition_for(self._key, self._log.partitions), [(self._key, msgspec.json.encode(about))])
+        with self._lock:
+            if not self._log.partitions and not self._log.count():
+                return  # not made yet: there are no positions either
+            about = {
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "since": self.since_ms,
+                "at": _now_ms(),
+                "digest": digest(self.flow),
+                "file": self._file,
+            }
+            self._append(self._key, msgspec.json.encode(about))
 
     def leave(self) -> None:
         """Best effort: what is not taken back runs out."""
         if self._log.partitions:
             self._client.timeout_s = LEAVE_S
             with contextlib.suppress(HeliographError):
-                self._log.append(partition_for(self._key, self._log.partitions), [(self._key, None)])
+                self._append(self._key, None)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _append(self, key: bytes, value: bytes | None) -> None:
+        self._log.append(home(self.flow, self._log.partitions), [(key, value)])
 
 
 def holders(flow: Flow, target: Client) -> list[Holder]:
@@ -80,11 +108,11 @@ def holders(flow: Flow, target: Client) -> list[Holder]:
     if not log.count():
         return []
     found: dict[str, Holder] = {}
-    for _, record in log.news():
-        process = _process_of(record.key, flow)
+    for _, record in log.news(home(flow, log.partitions)):
+        process = process_of(record.key, flow)
         if process is None:
             continue
-        holder = _holder(process, record.value)
+        holder = holder_of(process, record.value)
         if holder is None:
             found.pop(process, None)
         else:
@@ -131,7 +159,7 @@ def _key(flow: Flow, process: str) -> bytes:
     return msgspec.json.encode([NAME, {"cluster": flow.source.alias, "process": process, "target": flow.target.alias}])
 
 
-def _process_of(key: bytes | None, flow: Flow) -> str | None:
+def process_of(key: bytes | None, flow: Flow) -> str | None:
     try:
         name, about = msgspec.json.decode(key or b"")
         if name != NAME or (about["cluster"], about["target"]) != (flow.source.alias, flow.target.alias):
@@ -141,11 +169,12 @@ def _process_of(key: bytes | None, flow: Flow) -> str | None:
         return None
 
 
-def _holder(process: str, value: bytes | None) -> Holder | None:
+def holder_of(process: str, value: bytes | None) -> Holder | None:
     try:
         about = msgspec.json.decode(value or b"")
-        return Holder(process, str(about["host"]), int(about["pid"]), int(about["since"]), int(about["at"]))
-    except (TypeError, ValueError, KeyError, RecursionError):
+        told = (str(about.get("digest", "")), str(about.get("file", "")))
+        return Holder(process, str(about["host"]), int(about["pid"]), int(about["since"]), int(about["at"]), *told)
+    except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
         return None
 
 

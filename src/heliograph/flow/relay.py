@@ -85,12 +85,12 @@ class Relay:
             self._waiting.discard(key)
         return self._free()
 
-    def say(self, word: str) -> None:
+    def say(self, word: str, **more: Any) -> None:
         """To every task."""
         with self._lock:
             voices = list(self._voices.values())
         for voice in voices:
-            voice.say(word)
+            voice.say(word, **more)
 
     def end_all(self) -> None:
         """Nobody copies any more when this returns, unless somebody does not hear."""

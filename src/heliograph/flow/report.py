@@ -15,7 +15,7 @@ from heliograph.flow.health import Health, Summary, summary
 from heliograph.flow.incidents import Counts
 from heliograph.flow.observer import Observer
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import SOUND, FlowReport, FlowStatus, ParkedPartition, PartitionStatus
+from heliograph.flow.status import SOUND, FlowReport, FlowStatus, Order, ParkedPartition, PartitionStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Survey
 from heliograph.types import Flow, TopicPartition
@@ -58,6 +58,8 @@ class Look:
     observer: Observer
     specialists: Specialists
     incidents: Counts = field(default_factory=Counts)
+    orders: tuple[Order, ...] = ()
+    generation: int = 1
 
     @property
     def because(self) -> str:
@@ -129,6 +131,8 @@ def _status(look: Look, found: Summary) -> FlowStatus:
         gap_offsets=sum(look.incidents.lost.values()),
         refused_records=sum(look.incidents.held.values()),
         last_incident=_last(look.incidents),
+        orders=look.orders,
+        generation=look.generation,
     )
 
 
@@ -142,7 +146,10 @@ def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...], *, s
     if course.state != "running":
         starting = look.because if course.state == "starting" else ""
         return course.state, course.words or _trouble(look) or starting
-    if look.survey.routes and not seen:
+    whole = next((order for order in look.orders if order.topic is None), None)
+    if whole is not None:
+        return whole.word, whole.words
+    if look.survey.routes and not seen and not _all_ordered(found):
         return "starting", _trouble(look) or look.because or found.words
     if found.health is Health.STALLED:
         return "stalled", found.words
@@ -150,7 +157,16 @@ def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...], *, s
         return "parked", found.words or _words(parked[0])
     if not look.survey.routes:
         return "idle", _trouble(look) or "no topic matches yet"
-    return "running", _trouble(look)
+    return "running", _trouble(look) or _ordered(found)
+
+
+def _all_ordered(found: Summary) -> bool:
+    return sum(found.counts.values()) == found.counts[Health.PAUSED] + found.counts[Health.STOPPED]
+
+
+def _ordered(found: Summary) -> str:
+    told = [f"{count} {health.value}" for health in (Health.PAUSED, Health.STOPPED) if (count := found.counts[health])]
+    return f"of {sum(found.counts.values())} partitions {' and '.join(told)} by an operator" if told else ""
 
 
 def _because(look: Look, found: Summary, status: FlowStatus) -> str:

@@ -3,6 +3,8 @@
 What is wrong with a cluster at the start is raised before Spark's JVM is launched and before anything is written, so
 that a typing error ends the command at once; what goes wrong later is retried for ever, with its reason shown. PySpark
 is imported while the clusters are asked, and the flows are made ready while the JVM starts: the check costs no time.
+
+Flows come, change and go while it runs (`change`), each without the others noticing. One change at a time.
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
-from heliograph.errors import EngineError, HeliographError
+from heliograph.errors import EngineError, FlowError, HeliographError
+from heliograph.flow.changes import Way, way
+from heliograph.flow.charge import Charge
 from heliograph.flow.coordinator import Coordinator
+from heliograph.flow.helm import Steered
 from heliograph.flow.hub import Hub
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, FlowStatus
+from heliograph.flow.status import FlowReport, FlowStatus, Generation, Scope, Word
+from heliograph.flow.tenure import settle
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -30,10 +37,18 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EPOCH_SECONDS = 60.0
-RESTART_FIRST_S, RESTART_MOST_S = 1.0, 60.0
-HEALTHY_S = 120.0  # a query that ran this long starts its backoff from the beginning when it fails
 MOST_SLOTS = 64
+SPARE_SLOTS = 32  # of a local Spark, for flows that an edited file adds; a slot that nobody uses costs nothing
 PORT_SETTING = "spark.heliograph.port"  # of the coordinator, for executors behind a firewall; any free one by default
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a change did to one flow."""
+
+    flow: str
+    what: str  # added, removed, changed, restarted
+    words: str
 
 
 class Runner:
@@ -44,38 +59,57 @@ class Runner:
         master: str | None = None,
         spark_settings: Mapping[str, str] | None = None,
         epoch_seconds: float = EPOCH_SECONDS,
+        file: str = "",
+        take_over: bool = False,
     ) -> None:
-        self._flows = [flow for flow in flows if flow.enabled]
-        self._beating = [Specialists(flow) for flow in flows if not flow.enabled]  # pairs that only send heartbeats
+        """`file`: what others are told that this process runs. `take_over`: others that run these flows let go."""
         self._master = master
+        self._file, self._take_over = file, take_over
         self._settings = dict(spark_settings or {})
+        self._epoch_seconds = epoch_seconds
         self._address = self._settings.get("spark.driver.host", "127.0.0.1")
         self._hub = Hub(self._address, int(self._settings.get(PORT_SETTING, "0")))
-        self._coordinators = [Coordinator(f, self._hub.coordinates, epoch_seconds=epoch_seconds) for f in self._flows]
-        for coordinator in self._coordinators:
-            self._hub.add(coordinator.flow.name, coordinator)
+        self.generation = Generation()
+        self._coordinators: dict[str, Coordinator] = {}  # replaced, never changed: others look at it
+        self._coordinators = {flow.name: self._coordinator(flow) for flow in flows if flow.enabled}
+        # Pairs that only send heartbeats.
+        self._beating = {flow.name: Specialists(flow) for flow in flows if not flow.enabled}
+        self._charges: dict[str, Charge] = {}
         self._engine: Engine | None = None
+        self._changing = threading.RLock()
         self._stopping = threading.Event()
-        self._supervisors: list[threading.Thread] = []
+        self._over = threading.Event()  # stopped, or nothing is left to run
+
+    def _coordinator(self, flow: Flow) -> Coordinator:
+        coordinator = Coordinator(flow, self._hub.coordinates, epoch_seconds=self._epoch_seconds, file=self._file)
+        coordinator.generation = self.generation.count
+        coordinator.tenure.let_go = lambda state, why: self._let_go(coordinator, state, why)
+        self._hub.add(flow.name, coordinator)
+        return coordinator
+
+    # ---------------------------------------------------------------- from start to stop
 
     def start(self) -> None:
-        if self._flows:
+        if self._coordinators:
             self._start_flows()
         else:  # nothing is copied: no Spark, no coordinators
-            check_targets([beating.flow for beating in self._beating])
-        for beating in self._beating:
+            check_targets([beating.flow for beating in self._beating.values()])
+        for beating in self._beating.values():
             beating.start()
 
     def _start_flows(self) -> None:
-        with ThreadPoolExecutor(len(self._coordinators) + 2, thread_name_prefix="start") as pool:
+        coordinators = list(self._coordinators.values())
+        with ThreadPoolExecutor(len(coordinators) + 2, thread_name_prefix="start") as pool:
             engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
             try:
-                check_clusters(self._flows)
+                flows = [coordinator.flow for coordinator in coordinators]
+                check_clusters(flows)
+                settle(flows, take_over=self._take_over)
             except HeliographError:
                 self._hub.close()
                 raise
-            engine = pool.submit(self._start_engine, engine_class)
-            opened = [pool.submit(coordinator.open) for coordinator in self._coordinators]
+            engine = pool.submit(lambda: self._start_engine(engine_class.result()))
+            opened = [pool.submit(coordinator.open) for coordinator in coordinators]
             problems = [f.exception() for f in opened if f.exception() is not None]
             if problems or engine.exception() is not None:
                 if engine.exception() is None:
@@ -83,81 +117,159 @@ class Runner:
                 self._hub.close()
                 raise problems[0] or engine.exception() or EngineError("start failed")
             self._engine = engine.result()
-        for coordinator in self._coordinators:
-            thread = threading.Thread(
-                target=self._supervise, args=(coordinator,), name=coordinator.flow.name, daemon=True
-            )
-            thread.start()
-            self._supervisors.append(thread)
+        for coordinator in coordinators:
+            self._charge(coordinator, opened=True)
+
+    def _charge(self, coordinator: Coordinator, *, opened: bool) -> None:
+        assert self._engine is not None
+        charge = Charge(coordinator, self._engine, self._hub.coordinates, opened=opened)
+        self._charges = {**self._charges, coordinator.flow.name: charge}
+        charge.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._over.wait(timeout_s)
+
+    def stop(self, timeout_s: float = 4.0) -> None:
+        """Tasks first, so that positions are written; then Spark, gently as long as there is time, then not."""
+        deadline = time.monotonic() + timeout_s
+        self._stopping.set()
+        self._over.set()
+        for beating in self._beating.values():
+            beating.stop()
+        coordinators = [c for name, c in self._coordinators.items() if not self._has_ended(name)]
+        for coordinator in coordinators:
+            coordinator.stop()
+        for charge in self._charges.values():
+            charge.ask_end()
+        patience = time.monotonic() + timeout_s * 0.6
+        while any(c.working for c in coordinators) and time.monotonic() < patience:
+            time.sleep(0.02)
+        if self._engine is not None:
+            self._engine.stop(max(deadline - time.monotonic(), 0.2))
+        for coordinator in coordinators:
+            coordinator.query("stopped")
+            coordinator.close()
+        for beating in self._beating.values():
+            beating.close()
+        self._hub.close()
+
+    def _has_ended(self, flow: str) -> bool:
+        charge = self._charges.get(flow)
+        return charge is not None and charge.ended
+
+    def _start_engine(self, engine_class: type[Engine]) -> Engine:
+        cores = os.cpu_count() or 1
+        flows = [coordinator.flow for coordinator in self._coordinators.values()]
+        slots = sum(min(flow.tasks_max or cores, MOST_SLOTS) for flow in flows) + 1 + SPARE_SLOTS
+        return engine_class(master=self._master, slots=slots, settings=self._settings, address=self._address)
+
+    # ---------------------------------------------------------------- what is told
+
+    def steer(self, flow: str, scope: Scope, word: Word, by: str) -> Steered:
+        coordinator = self._coordinators.get(flow)
+        if coordinator is None:
+            there = ", ".join(self._coordinators) or "none"
+            raise FlowError(f"no flow {flow!r} runs in this process: there is {there}", fix="name one of these")
+        return coordinator.steer(scope, word, by)
+
+    def change(self, flows: Sequence[Flow]) -> list[Outcome]:
+        """These from now on, and no others. What is wrong with a cluster is raised before anything is touched."""
+        with self._changing:
+            if self._stopping.is_set():
+                raise FlowError("this process is being stopped", fix="start it again with the new file")
+            wanted = {flow.name: flow for flow in flows if flow.enabled}
+            running = {name: c.flow for name, c in self._coordinators.items()}
+            ways = {name: way(running[name], flow) for name, flow in wanted.items() if name in running}
+            fresh = [flow for name, flow in wanted.items() if ways.get(name, Way.ANEW) is Way.ANEW]
+            check_clusters(fresh)
+            settle([flow for flow in fresh if flow.name not in running], take_over=False)
+            outcomes = [self._remove(name) for name in running if name not in wanted]
+            for name, flow in wanted.items():
+                if name not in running:
+                    outcomes.append(self._add(flow, "added"))
+                elif ways[name] is Way.ANEW:
+                    self._remove(name)
+                    outcomes.append(self._add(flow, "restarted"))
+                elif ways[name] is Way.ALIVE:
+                    words = self._coordinators[name].change(flow)
+                    self._coordinators[name].generation = self.generation.count
+                    outcomes.append(Outcome(name, "changed", words))
+            return outcomes + self._change_beating({flow.name: flow for flow in flows if not flow.enabled})
+
+    def _add(self, flow: Flow, what: str) -> Outcome:
+        if self._engine is None:
+            self._engine = self._start_engine(_import_engine())
+        coordinator = self._coordinator(flow)
+        self._coordinators = {**self._coordinators, flow.name: coordinator}
+        trouble = ""
+        try:
+            coordinator.open()
+        except HeliographError as error:
+            trouble = f"; it is not ready yet, which is tried again: {error}"
+        self._charge(coordinator, opened=not trouble)
+        words = "it copies from where it stood" if what == "restarted" else "it is copied from now on"
+        return Outcome(flow.name, what, words + trouble)
+
+    def _remove(self, name: str) -> Outcome:
+        charge = self._charges.get(name)
+        if charge is not None and not charge.ended:
+            charge.end()
+        self._charges = {key: one for key, one in self._charges.items() if key != name}
+        self._coordinators = {key: one for key, one in self._coordinators.items() if key != name}
+        return Outcome(name, "removed", "it is copied no more; its positions and its copies stay")
+
+    def _let_go(self, coordinator: Coordinator, state: str, why: str) -> None:
+        """Somebody else has the flow from now on. By a thread of its own: a chore of the flow says so."""
+        log.warning("the flow ends here", flow=coordinator.flow.name, why=why)
+        threading.Thread(target=self._end_one, args=(coordinator, state, why), name="let-go", daemon=True).start()
+
+    def _end_one(self, coordinator: Coordinator, state: str, why: str) -> None:
+        name = coordinator.flow.name
+        while name not in self._charges and not self._stopping.wait(0.1):
+            pass  # it was told before Spark had started
+        with self._changing:
+            charge = self._charges.get(name)
+            if self._stopping.is_set() or charge is None or charge.coordinator is not coordinator or charge.ended:
+                return
+            charge.end(why, state=state)
+            if all(one.ended for one in self._charges.values()) and not self._beating:
+                self._over.set()
+
+    def _change_beating(self, wanted: Mapping[str, Flow]) -> list[Outcome]:
+        """Pairs that only send heartbeats: cheap, so a changed one is made anew."""
+        outcomes = []
+        for name in [name for name, beating in self._beating.items() if wanted.get(name) != beating.flow]:
+            beating = self._beating.pop(name)
+            beating.stop()
+            beating.close()
+            if name not in wanted and name not in self._coordinators:
+                outcomes.append(Outcome(name, "removed", "no heartbeats are sent any more"))
+        for name, flow in wanted.items():
+            if name not in self._beating:
+                self._beating = {**self._beating, name: Specialists(flow)}
+                self._beating[name].start()
+                outcomes.append(Outcome(name, "changed", "heartbeats only"))
+        return outcomes
+
+    # ---------------------------------------------------------------- what people see
+
+    @property
+    def flows(self) -> tuple[str, ...]:
+        return tuple(self._coordinators)
 
     def status(self) -> tuple[FlowStatus, ...]:
-        if not self._flows:
-            return tuple(self._beats(beating) for beating in self._beating)
-        return tuple(coordinator.status() for coordinator in self._coordinators)
+        if not self._coordinators:
+            return tuple(self._beats(beating) for beating in self._beating.values())
+        return tuple(coordinator.status() for coordinator in self._coordinators.values())
 
     def report(self) -> tuple[FlowReport, ...]:
-        return tuple(coordinator.report() for coordinator in self._coordinators)
+        return tuple(coordinator.report() for coordinator in self._coordinators.values())
 
     def _beats(self, beating: Specialists) -> FlowStatus:
         """Of a pair that copies nothing. Shown only when no pair does: beside flows it would be noise."""
         state = "stopped" if self._stopping.is_set() else "idle"
         reason = next(iter(beating.troubles), "the flow is not enabled: heartbeats only")
         return FlowStatus(beating.flow.name, state, reason)
-
-    def wait(self, timeout_s: float) -> bool:
-        if not self._flows:
-            return self._stopping.wait(timeout_s)
-        deadline = time.monotonic() + timeout_s
-        for thread in self._supervisors:
-            thread.join(max(deadline - time.monotonic(), 0))
-        return not any(thread.is_alive() for thread in self._supervisors)
-
-    def stop(self, timeout_s: float = 4.0) -> None:
-        """Tasks first, so that positions are written; then Spark, gently as long as there is time, then not."""
-        deadline = time.monotonic() + timeout_s
-        self._stopping.set()
-        for beating in self._beating:
-            beating.stop()
-        for coordinator in self._coordinators:
-            coordinator.stop()
-        patience = time.monotonic() + timeout_s * 0.6
-        while any(c.working for c in self._coordinators) and time.monotonic() < patience:
-            time.sleep(0.02)
-        if self._engine is not None:
-            self._engine.stop(max(deadline - time.monotonic(), 0.2))
-        for coordinator in self._coordinators:
-            coordinator.query("stopped")
-            coordinator.close()
-        for beating in self._beating:
-            beating.close()
-        self._hub.close()
-
-    def _start_engine(self, engine_class: Future[type[Engine]]) -> Engine:
-        cores = os.cpu_count() or 1
-        slots = sum(min(flow.tasks_max or cores, MOST_SLOTS) for flow in self._flows) + 1
-        return engine_class.result()(master=self._master, slots=slots, settings=self._settings, address=self._address)
-
-    def _supervise(self, coordinator: Coordinator) -> None:
-        """Start the flow's query, and start it again when it fails: with backoff, and saying why."""
-        assert self._engine is not None
-        backoff = RESTART_FIRST_S
-        while not self._stopping.is_set():
-            began = time.monotonic()
-            try:
-                query = self._engine.start(coordinator.flow.name, self._hub.coordinates)
-                coordinator.query("running")
-                reason = None
-                while reason is None and not self._stopping.is_set():
-                    reason = self._engine.wait(query, 1.0)
-            except Exception as error:  # noqa: BLE001 - top of a loop: whatever py4j throws is said and tried again
-                reason = f"{type(error).__name__}: {error}"
-            if self._stopping.is_set():
-                return
-            backoff = RESTART_FIRST_S if time.monotonic() - began > HEALTHY_S else min(backoff * 2, RESTART_MOST_S)
-            log.warning("query ended, starting it again", flow=coordinator.flow.name, why=reason, in_s=backoff)
-            again_at = time.monotonic() + backoff
-            coordinator.query("restarting", f"the streaming query ended: {reason or 'stopped'}", again_at)
-            self._stopping.wait(backoff)
 
 
 def _import_engine() -> type[Engine]:

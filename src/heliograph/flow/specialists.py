@@ -19,7 +19,6 @@ from heliograph.flow.heartbeats import Heartbeats
 from heliograph.flow.observer import Observer
 from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.positions import PositionsLog
-from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.syncs import OffsetSyncs
 from heliograph.flow.windows import Latencies
 from heliograph.types import Cluster, Flow, TopicPartition
@@ -46,15 +45,13 @@ class Specialists:
         self._chores: list[Chore] = []
         self._syncs: OffsetSyncs | None = None
         self._beats: Heartbeats | None = None
-        self._presence: Presence | None = None
         self.checkpoint_latencies: Latencies | None = None
+        self.resting: Callable[[], bool] = lambda: False  # whether an operator stopped the flow
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
             self._offset_syncs()
             self._checkpoints(offsets, positions)
             self._topics(topics, altered)
-            self._presence = Presence(flow, self._client(flow.target))
-            self._add("presence", self._presence.beat, BEAT_S)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
@@ -96,20 +93,29 @@ class Specialists:
     ) -> None:
         """Look at the sources' ends too, and see to partitions that stall for no reason."""
         ends = Ends(self.flow, self._client(self.flow.source), observer, partitions)
-        self._add("source ends", ends.look, LOOK_EVERY_S)
-        self._add("recovery", recover, LOOK_EVERY_S)
+        self._add("source ends", ends.look, LOOK_EVERY_S, rests=False)
+        self._add("recovery", recover, LOOK_EVERY_S, rests=False)
 
-    def also(self, what: str, action: Callable[[], object], interval_s: float) -> None:
-        """A chore of somebody else's."""
-        self._add(what, action, interval_s, delay_s=interval_s)
+    def also(self, what: str, action: Callable[[], object], interval_s: float, *, delay_s: float | None = None) -> None:
+        """A chore of somebody else's; the first time after an interval, unless told otherwise."""
+        self._add(what, action, interval_s, delay_s=interval_s if delay_s is None else delay_s, rests=False)
 
     def _client(self, cluster: Cluster) -> Client:
         client = Client(cluster, timeout_s=self.flow.admin_timeout_s)
         self._clients.append(client)
         return client
 
-    def _add(self, what: str, action: Callable[[], object], interval_s: float, delay_s: float = 0.0) -> None:
-        self._chores.append(Chore(self.flow.name, what, action, interval_s=interval_s, delay_s=delay_s))
+    def _add(
+        self,
+        what: str,
+        action: Callable[[], object],
+        interval_s: float,
+        delay_s: float = 0.0,
+        *,
+        rests: bool = True,  # while the flow is stopped
+    ) -> None:
+        wanted = action if not rests else lambda: None if self.resting() else action()
+        self._chores.append(Chore(self.flow.name, what, wanted, interval_s=interval_s, delay_s=delay_s))
 
     # ---------------------------------------------------------------- life
 
@@ -125,19 +131,15 @@ class Specialists:
         deadline = time.monotonic() + JOIN_S
         for chore in self._chores:
             chore.join(max(deadline - time.monotonic(), 0))
-        if self._presence is not None:
-            self._leave(self._presence)
         for client in self._clients:
             client.close()
 
-    def _leave(self, presence: Presence) -> None:
-        """Nobody runs the flow here any more. A beat that is on its way is waited for, one that hangs is not: it has
-        the connection."""
-        beats = [chore for chore in self._chores if chore.what == "presence"]
-        for chore in beats:
+    def has_ended(self, what: str) -> bool:
+        """Whether this chore has come to its end. A turn that is on its way is waited for, one that hangs is not."""
+        chores = [chore for chore in self._chores if chore.what == what]
+        for chore in chores:
             chore.join(JOIN_S)
-        if all(chore.ended for chore in beats):
-            presence.leave()
+        return all(chore.ended for chore in chores)
 
     # ---------------------------------------------------------------- what it hears and says
 

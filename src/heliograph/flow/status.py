@@ -7,14 +7,64 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Literal, Protocol
 
+from heliograph.flow.health import Health
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.timing import Histogram, Spread
 
-# `running` and `idle` are sound; `stalled` and `parked` say that some partition is; the others are of the whole flow.
-STATES = ("starting", "running", "idle", "stalled", "parked", "restarting", "failed", "stopped")
-SOUND = frozenset({"running", "idle"})
+# `running`, `idle` and `paused` are sound, and so is `stopped` where an operator said so; `stalled` and `parked` say
+# that some partition is; the others are of the whole flow.
+STATES = ("starting", "running", "idle", "stalled", "parked", "paused", "restarting", "failed", "stopped")
+SOUND = frozenset({"running", "idle", "paused"})
+
+
+Word = Literal["paused", "stopped", "running"]
+Scope = tuple[str | None, int | None]  # topic, partition; without a topic: the whole flow
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an operator said of a flow, a topic or a partition (`flow.orders` keeps it)."""
+
+    topic: str | None
+    partition: int | None
+    word: Word
+    by: str
+    at_ms: int
+
+    @property
+    def scope(self) -> Scope:
+        return self.topic, self.partition
+
+    @property
+    def words(self) -> str:
+        when = datetime.fromtimestamp(self.at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return f"{self.word} by {self.by} since {when}"
+
+    @property
+    def where(self) -> str:
+        if self.topic is None:
+            return "the whole flow"
+        return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+
+    def covers(self, scope: Scope) -> bool:
+        """Whether everything in that scope is in this one's."""
+        topic, partition = scope
+        return self.topic in (None, topic) and self.partition in (None, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Which file the flows go by: counted from 1, one more each time an edited one is taken up."""
+
+    count: int = 1
+    at_ms: int = 0
+    digest: str = ""  # of the file's bytes
+    file: str = ""
+    refused: int = 0  # edited files that were not taken up, since the process began
+    problem: str = ""  # why the last one was not; "": it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +103,8 @@ class FlowStatus:
     gap_offsets: int = 0  # source offsets that were never copied and never will be
     refused_records: int = 0  # passed over because the target refused them
     last_incident: str = ""  # in words, if it is not old
+    orders: tuple[Order, ...] = ()  # what operators paused or stopped, the whole flow first
+    generation: int = 1  # of the file, when this flow was last touched by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +132,7 @@ class PartitionStatus:
 
     @property
     def healthy(self) -> bool:
-        return self.state in ("idle", "moving")
+        return Health(self.state).healthy
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +154,8 @@ class FlowReport:
 
     @property
     def healthy(self) -> bool:
-        return self.status.state in SOUND
+        ordered = any(order.topic is None for order in self.status.orders)
+        return self.status.state in SOUND or (self.status.state == "stopped" and ordered)
 
 
 class Runner(Protocol):

@@ -86,6 +86,11 @@ class Topics:
         self._configs = ConfigSync(flow, source, target, altered=self.forget_limits)
         self._said: set[tuple[str, str]] = set()
 
+    def change(self, flow: Flow) -> None:
+        """The next survey goes by this."""
+        self.flow = flow
+        self._configs = ConfigSync(flow, self._source, self._target, altered=self.forget_limits)
+
     def survey(self) -> Survey:
         """What can be copied now. Creates remote topics that are missing, and adds the partitions they lack."""
         wanted, hidden = self._wanted()

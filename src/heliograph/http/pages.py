@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Protocol
 
 from heliograph import __version__
 from heliograph.flow.incidents import Incident, span
-from heliograph.flow.status import FlowReport, PartitionStatus
+from heliograph.flow.status import FlowReport, Generation, PartitionStatus
 from heliograph.http.message import Request, Response
 from heliograph.http.routing import Route
 from heliograph.metrics.exposition import OPENMETRICS, TEXT, accepts_openmetrics
@@ -27,8 +27,9 @@ class Reporter(Protocol):
 
 
 class Pages:
-    def __init__(self, runner: Reporter) -> None:
-        self._runner = runner
+    def __init__(self, runner: Reporter, generation: Callable[[], Generation] = Generation) -> None:
+        """`generation`: of the file that the flows go by."""
+        self._runner, self._generation = runner, generation
         self._started_at = time.time()
 
     def routes(self) -> tuple[Route, ...]:
@@ -45,12 +46,13 @@ class Pages:
 
     def _metrics(self, request: Request, _: Mapping[str, str]) -> Response:
         openmetrics = accepts_openmetrics(request.headers.get("accept", ""))
-        text = page(self._runner.report(), self._started_at).render(openmetrics=openmetrics)
+        text = page(self._runner.report(), self._started_at, self._generation()).render(openmetrics=openmetrics)
         return Response(body=text.encode(), content_type=OPENMETRICS if openmetrics else TEXT)
 
     def _status(self, request: Request, _: Mapping[str, str]) -> Response:
         flows = [_flow(report) for report in self._runner.report()]
-        return Response.json({"version": __version__, "time": _now(), "flows": flows})
+        configuration = dataclasses.asdict(self._generation())
+        return Response.json({"version": __version__, "time": _now(), "configuration": configuration, "flows": flows})
 
     def _health(self, request: Request, _: Mapping[str, str]) -> Response:
         flows = [_health(report) for report in self._runner.report()]
@@ -101,7 +103,14 @@ def _health(report: FlowReport) -> dict[str, Any]:
             reasons.append(f"{where}: parked: {parked.reason}" + (f". {parked.fix}" if parked.fix else ""))
     if not report.healthy and status.state not in ("stalled", "parked"):
         reasons.insert(0, status.reason or status.state)
-    return {"name": status.name, "healthy": report.healthy, "state": status.state, "reasons": reasons}
+    ordered = [f"{one.where}: {one.words}" for one in status.orders]
+    return {
+        "name": status.name,
+        "healthy": report.healthy,
+        "state": status.state,
+        "reasons": reasons,
+        "ordered": ordered,  # paused or stopped, which is healthy
+    }
 
 
 def _now() -> str:

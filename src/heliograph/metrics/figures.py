@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from heliograph import __version__
 from heliograph.flow.health import Health
-from heliograph.flow.status import STATES, FlowReport, PartitionStatus
+from heliograph.flow.status import STATES, FlowReport, Generation, PartitionStatus
 from heliograph.metrics.exposition import Buckets, Page, Values
 from heliograph.metrics.table import CHECKPOINT_CONNECTOR, SOURCE_CONNECTOR
 from heliograph.mirror.incidents import Kind
@@ -43,8 +43,9 @@ class Behind:
         self.seconds = None if self.seconds is None or one.lag_seconds is None else max(self.seconds, one.lag_seconds)
 
 
-def page(reports: Iterable[FlowReport], started_at: float) -> Page:
+def page(reports: Iterable[FlowReport], started_at: float, generation: Generation | None = None) -> Page:
     found = Page()
+    _configuration(found, generation or Generation())
     found.add("heliograph_build_info", (__version__,), 1)
     found.add("heliograph_start_time_seconds", (), round(started_at, 3))
     for report in reports:
@@ -57,6 +58,13 @@ def page(reports: Iterable[FlowReport], started_at: float) -> Page:
             labels = (report.source, report.target, group, topic, partition)
             _sampled(found, f"{CHECKPOINT_CONNECTOR}checkpoint_latency_ms", labels, spread)
     return found
+
+
+def _configuration(found: Page, generation: Generation) -> None:
+    found.add("heliograph_configuration_generation", (), generation.count)
+    found.add("heliograph_configuration_info", (generation.file, generation.digest), 1)
+    found.add("heliograph_configuration_applied_time_seconds", (), generation.at_ms / 1000)
+    found.add("heliograph_configuration_refused_total", (), generation.refused)
 
 
 def _flow(found: Page, report: FlowReport) -> None:

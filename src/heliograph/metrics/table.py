@@ -43,6 +43,15 @@ PROCESS = (
     Metric(
         "heliograph_start_time_seconds", _G, (), "When this process began to serve figures, in Unix time.", "seconds"
     ),
+    Metric(
+        "heliograph_configuration_generation",
+        _G,
+        (),
+        "Which file the flows go by: 1 at the start, one more each time an edited one is taken up.",
+    ),
+    Metric("heliograph_configuration_info", _I, ("file", "digest"), "The file, and a digest of its bytes as taken up."),
+    Metric("heliograph_configuration_applied_time_seconds", _G, (), "When it was taken up, in Unix time.", "seconds"),
+    Metric("heliograph_configuration_refused_total", _C, (), "Edited files that were not taken up for their problems."),
 )
 
 OF_FLOWS = (

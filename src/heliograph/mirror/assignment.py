@@ -59,4 +59,5 @@ class Assignment:
     quarantine_topic: str = ""
     storage_replication_factor: int = 1  # of these two
     on: Policies = field(default_factory=Policies)
+    halted: frozenset[TopicPartition] = frozenset()  # by an operator, when the plan was made
     relay: bool = False  # tasks of the last epoch still copy: make ready, say so, and go on when they have handed over

@@ -36,6 +36,8 @@ NONE = Hindrance()
 def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance:
     if lane.state is State.PARKED:
         return Hindrance(lane.reason, blind=True)
+    if lane.state is State.HALTED:
+        return Hindrance("an operator halted it", blind=True)
     if lane.state is State.LOST:  # not fetched until the target has said what it holds (rule D)
         why = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
         return Hindrance(why or f"{target.brokers.cluster.alias} is being asked what it holds", True, vague=not why)

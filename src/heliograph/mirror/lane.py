@@ -59,6 +59,7 @@ class State(Enum):
     LOST = "lost"  # rule D is due: what does the target hold?
     FLOWING = "flowing"
     PARKED = "parked"  # cannot go on; `reason` says why
+    HALTED = "halted"  # an operator said so; what is in flight is still answered
 
 
 @dataclass(slots=True, eq=False)
@@ -182,6 +183,17 @@ class Lane:
 
     def unpark(self) -> None:
         self.state, self.reason, self.fix, self.wish = State.LOST, "", "", ""
+
+    def halt(self) -> None:
+        """Nothing new is sent. Answers that are due still count, so that the position is where the target is."""
+        if self.state is State.FLOWING:
+            self.discard()
+        self.state, self.reason, self.fix, self.wish = State.HALTED, "", "", ""
+
+    def go_on(self) -> None:
+        """After a halt: by rule D, as after anything that may have left an answer unheard."""
+        self.state = State.LOST
+        self._forget()
 
     def narrow_to(self, records: int, until: int) -> None:
         """The target refused a batch and did not say which record of it: smaller ones will tell."""

@@ -29,6 +29,7 @@ class Link:
         self._away_since: float | None = None
         self._retry_at = 0.0
         self._connection: Connection | None = None
+        self._kept: list[dict[str, Any]] = []  # heard while another word was awaited
         try:
             self._connection = self._dial()
         except (OSError, EOFError, AuthenticationError) as error:
@@ -54,7 +55,7 @@ class Link:
 
     def heard(self) -> list[dict[str, Any]]:
         """What the coordinator said since, without waiting."""
-        messages: list[dict[str, Any]] = []
+        messages, self._kept = self._kept, []
         try:
             while self._connection is not None and self._connection.poll(0):
                 messages.append(msgspec.json.decode(self._connection.recv_bytes()))
@@ -63,14 +64,19 @@ class Link:
         return messages
 
     def await_word(self, word: str, timeout_s: float = 10.0) -> dict[str, Any]:
-        """The coordinator's next message of this kind; empty if it does not come in time."""
+        """The coordinator's next message of this kind; empty if it does not come in time. Others are heard later."""
         deadline = time.monotonic() + timeout_s
-        while self._connection is not None and (left := deadline - time.monotonic()) > 0:
+        others: list[dict[str, Any]] = []
+        found: dict[str, Any] = {}
+        while not found and self._connection is not None and (left := deadline - time.monotonic()) > 0:
             if self._connection.poll(left):
                 for message in self.heard():
-                    if message.get("say") == word:
-                        return message
-        return {}
+                    if not found and message.get("say") == word:
+                        found = message
+                    else:
+                        others.append(message)
+        self._kept = others
+        return found
 
     @property
     def gone(self) -> bool:

@@ -26,6 +26,7 @@ from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.fetch import Source
+from heliograph.mirror.halts import Halts
 from heliograph.mirror.inquiry import Held, Inquiry
 from heliograph.mirror.journal import Journal
 from heliograph.mirror.lane import Lane, Sent, State
@@ -34,7 +35,7 @@ from heliograph.mirror.positions import Position
 from heliograph.mirror.strands import share_of
 from heliograph.mirror.telling import Telling
 from heliograph.mirror.warden import Hands, Warden
-from heliograph.types import TopicPartition
+from heliograph.types import Policies, TopicPartition
 from heliograph.wire import Produced, versions
 
 log = structlog.get_logger()
@@ -98,6 +99,7 @@ class Task:
         self._inquiry = Inquiry(assignment, self._target.brokers.client)
         self._journal = Journal(assignment, self._lanes, self._target)
         self._telling = Telling(self._link, self._lanes, self._source, self._target)
+        self._halts = Halts(self._lanes, assignment.halted, leave=self._source.leave, ask=self._ask)
         self._parked_until: dict[Lane, float] = {}
         self._listen_at = 0.0
 
@@ -120,6 +122,7 @@ class Task:
         try:
             if self.assignment.relay:
                 self._take_over()
+            self._halts.active = True
             self._ask(self._lanes, at_first=True)
             self._deadline = time.monotonic() + self._seconds
             yield from self._pump()
@@ -200,6 +203,10 @@ class Task:
             elif message.get("say") == "go":
                 self._handed_over = True
                 self._stand_at(_told(message["lanes"]))
+            elif message.get("say") == "halt":
+                self._halts.set(TopicPartition(*one) for one in message["partitions"])
+            elif message.get("say") == "policies":
+                self._warden.on = Policies(**message["on"])
         if self._link.gone:
             log.warning("coordinator gone, ending", flow=self.assignment.flow, task=self.assignment.task)
             self._finishing = True
@@ -254,9 +261,11 @@ class Task:
         for lane in self._lanes:
             if lane.state is State.PARKED and lane not in self._parked_until:
                 self._park(lane)
-        due = [lane for lane, at in self._parked_until.items() if now >= at]
+        due = [lane for lane, at in self._parked_until.items() if now >= at and lane not in self._halts]
         for lane in due:
             del self._parked_until[lane]
+        due = [lane for lane in due if lane.state is not State.FLOWING]  # one that was halted meanwhile may be back
+        for lane in due:
             lane.unpark()
         if due:
             self._ask(due)
@@ -276,6 +285,9 @@ class Task:
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:
+            return
+        if lane in self._halts:
+            lane.halt()
             return
         if isinstance(answer, HeliographError):
             if answer.retriable:

@@ -60,6 +60,7 @@ class Hands:
 class Warden:
     def __init__(self, assignment: Assignment, selector: selectors.BaseSelector, hands: Callable[[], Hands]) -> None:
         self._a = assignment
+        self.on = assignment.on  # replaced when the file changes
         self._selector = selector
         self._hands = hands
         self._told: dict[Lane, set[tuple[str, int, str]]] = {}
@@ -80,7 +81,7 @@ class Warden:
     # ---------------------------------------------------------------- the source
 
     def gap(self, lane: Lane, earliest: int, go_on: Callable[[], None]) -> None:
-        first, policy = lane.first_lost(earliest), self._a.on.gap
+        first, policy = lane.first_lost(earliest), self.on.gap
         if first >= earliest:
             go_on()  # the target has all of it
             return
@@ -90,7 +91,7 @@ class Warden:
         self._write(lane, incident, go_on if policy == "skip" else lambda: self._park(lane, why, fix))
 
     def truncated(self, lane: Lane, latest: int) -> None:
-        wanted, policy = lane.fetch_offset, self._a.on.truncated
+        wanted, policy = lane.fetch_offset, self.on.truncated
         why = f"the source ends at offset {latest}, we were at {wanted}: it was truncated"
         fix = "check what happened to the topic; to copy it anew " + ANEW.format(key="on.source.truncated")
         incident = self._incident(lane, Kind.TRUNCATED, latest, wanted, policy, why)
@@ -105,7 +106,7 @@ class Warden:
         return lane.doubts < DOUBTS
 
     def target_lost(self, lane: Lane, end: int, missing: int) -> None:
-        acked, remote, policy = lane.acked, lane.spec.remote, self._a.on.target_lost
+        acked, remote, policy = lane.acked, lane.spec.remote, self.on.target_lost
         if 0 <= end < acked.target:
             why = f"{remote} ends at offset {end}, it had acknowledged up to {acked.target}"
         else:
@@ -180,7 +181,7 @@ class Warden:
         self._beside().submit(ask, answered)
 
     def _hold(self, lane: Lane, bad: Sequence[tuple[Record, str]], fix: str) -> None:
-        policy, why = self._a.on.refused, bad[0][1]
+        policy, why = self.on.refused, bad[0][1]
         offsets = [record.offset for record, _ in bad]
         incident = self._incident(
             *(lane, Kind.REFUSED, offsets[0], offsets[-1] + 1, policy, why), offsets=runs_of(offsets)

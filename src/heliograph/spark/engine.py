@@ -151,6 +151,12 @@ class Engine:
         except StreamingQueryException as error:
             return first_line(error)
 
+    def end(self, query: StreamingQuery) -> None:
+        """This query alone, once its tasks have ended; bounded by Spark's own time-out."""
+        self._queries = [one for one in self._queries if one is not query]
+        with contextlib.suppress(PySparkException, Py4JError):  # one that failed raises its failure again
+            query.stop()
+
     def stop(self, timeout_s: float) -> None:
         """End queries and the JVM. What does not end in time is killed: stopping is crashing (rules D and E)."""
         stopper = threading.Thread(target=self._stop, daemon=True)

@@ -1,0 +1,181 @@
+"""Whose a flow is when processes were told to do different things to it: the first one's, until it is made to let go.
+
+Processes with the same configuration may run a flow together: exactly once holds (rules D to G), and whichever copies a
+record, it is the same copy. With different ones the topics, policies and settings would go back and forth between them.
+So the second is refused, with who runs it; or it takes over, which is a record in the positions topic that the others
+obey within a second or two.
+
+Invariants:
+  a. Before anything is written by a process, it has looked who runs its flows (`settle`).
+  b. Of two that looked at the same moment and saw nobody, the later one lets go once it sees the other (`judge`).
+  c. A process that was killed is not waited for longer than GONE_S, and not at all where its machine knows it is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import structlog
+
+from heliograph import policy
+from heliograph.batch import Record
+from heliograph.errors import Held
+from heliograph.flow.changes import digest
+from heliograph.flow.compacted import CompactedLog
+from heliograph.flow.orders import home
+from heliograph.flow.presence import BEAT_S, GONE_S, Holder, Presence, holder_of, holders, process_of
+from heliograph.types import Flow
+from heliograph.wire import Client
+
+log = structlog.get_logger()
+
+NAME = "HeliographLetGo"
+ASK_S = 10.0  # a target that is up answers in milliseconds
+LOOK_AGAIN_S = 0.25
+YOUNG_S = 3 * BEAT_S  # so long after its start a process may still find out that another was first
+
+
+class Tenure:
+    """One running flow's side: it hears who else runs it, and whether it is to let go."""
+
+    def __init__(self, presence: Presence) -> None:
+        self._presence = presence
+        self._lock = threading.Lock()
+        self._others: dict[str, Holder] = {}
+        self._gone = False
+        self.let_go: Callable[[str, str], None] = lambda state, why: None  # told the state and why, once
+
+    def hear(self, record: Record) -> None:
+        """A record of the partition where presences stand."""
+        flow = self._presence.flow
+        told = _told_to_let_go(record, flow, self._presence.process)
+        if told:
+            self._end("stopped", f"taken over by {told}")
+        process = process_of(record.key, flow)
+        if process is None or process == self._presence.process:
+            return
+        holder = holder_of(process, record.value)
+        with self._lock:
+            if holder is None:
+                self._others.pop(process, None)
+            else:
+                self._others[process] = holder
+
+    def judge(self) -> None:
+        """Invariant b. Later changes are an operator's own, who applies them to one process after the other."""
+        mine = self._presence
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms - mine.since_ms > YOUNG_S * 1000:
+            return
+        with self._lock:
+            others = list(self._others.values())
+        does = digest(mine.flow)
+        first = [
+            one
+            for one in others
+            if one.alive(now_ms) and one.digest != does and (one.since_ms, one.process) < (mine.since_ms, mine.process)
+        ]
+        if first and not _is_dead(first[0]):
+            self._end("failed", _rivals(mine.flow, first[:1]))
+
+    def _end(self, state: str, why: str) -> None:
+        with self._lock:
+            if self._gone:
+                return
+            self._gone = True
+        self.let_go(state, why)
+
+
+def settle(flows: Sequence[Flow], *, take_over: bool) -> None:
+    """Before anything is written. Raises Held where others do different things to a flow and are not to let go."""
+
+    def one(flow: Flow) -> None:
+        with Client(flow.target, timeout_s=ASK_S) as target:
+            _settle(flow, target, take_over=take_over)
+
+    with ThreadPoolExecutor(max(len(flows), 1), thread_name_prefix="settle") as pool:
+        for _ in pool.map(one, flows):
+            pass  # raises the first that is wrong
+
+
+def _settle(flow: Flow, target: Client, *, take_over: bool) -> None:
+    does = digest(flow)
+    rivals = [one for one in holders(flow, target) if (take_over or one.digest != does) and not _is_dead(one)]
+    if rivals and take_over:
+        _tell(flow, target, rivals)
+    for one in rivals:
+        doing = "told to let go, waited for" if take_over else "waiting to see whether it lives"
+        log.warning(doing, flow=flow.name, who=one.details)
+    last_beat = {one.process: one.at_ms for one in rivals}
+    deadline = time.monotonic() + GONE_S + BEAT_S
+    while rivals:
+        if not take_over and (living := [one for one in rivals if _lives(one) or one.at_ms > last_beat[one.process]]):
+            raise Held(
+                _rivals(flow, living),
+                fix="run it with the same settings, stop that process, or say --take-over: then it lets go of the flow",
+                flow=flow.name,
+            )
+        if time.monotonic() > deadline:
+            raise Held(
+                f"{flow.name}: {', '.join(one.details for one in rivals)} was told to let go and has not",
+                fix="see its log, or stop it",
+                flow=flow.name,
+            )
+        time.sleep(LOOK_AGAIN_S)
+        rivals = [one for one in holders(flow, target) if one.process in last_beat and not _is_dead(one)]
+
+
+def _rivals(flow: Flow, found: Sequence[Holder]) -> str:
+    return f"{flow.name} is run with other settings by {' and by '.join(one.details for one in found)}"
+
+
+def _tell(flow: Flow, target: Client, rivals: Sequence[Holder]) -> None:
+    topic = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
+    topic.count()
+    said = msgspec.json.encode({"by": f"process {os.getpid()} on {socket.gethostname()}"})
+    topic.append(home(flow, topic.partitions), [(_key(flow, one.process), said) for one in rivals])
+
+
+def _lives(holder: Holder) -> bool:
+    """Known for certain, since it is on this machine."""
+    return _is_here(holder) and not _is_dead(holder)
+
+
+def _is_dead(holder: Holder) -> bool:
+    """Known for certain. One with our own process id was before us, in a container of the same name."""
+    if not _is_here(holder):
+        return False
+    if holder.pid == os.getpid():
+        return True
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _is_here(holder: Holder) -> bool:
+    return holder.host == socket.gethostname() and holder.pid > 0
+
+
+def _key(flow: Flow, process: str) -> bytes:
+    about = {"cluster": flow.source.alias, "process": process, "target": flow.target.alias}
+    return msgspec.json.encode([NAME, about])
+
+
+def _told_to_let_go(record: Record, flow: Flow, process: str) -> str:
+    """By whom; "": it is nothing of the kind."""
+    if record.key != _key(flow, process):
+        return ""
+    try:
+        return str(msgspec.json.decode(record.value or b"")["by"])
+    except (TypeError, ValueError, KeyError, RecursionError):
+        return ""

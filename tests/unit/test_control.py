@@ -1,0 +1,176 @@
+"""The control socket: found by file, safe from others, never held up by what is said to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from heliograph.control import server as serving
+from heliograph.control.client import processes, speak
+from heliograph.control.places import connect, digest_of, folder, place_of, places, secured
+from heliograph.control.server import LINE_BYTES, Server
+from heliograph.errors import ControlError, FlowError
+
+FILE = Path("mm2.properties")
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of its own: a socket's path must be short, which pytest's folders are not."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="hc", dir="/tmp") as name:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", name)
+        yield Path(name)
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard: list[Mapping[str, Any]] = []
+
+    def answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.heard.append(request)
+        if request["do"] == "about":
+            return {"file": str(FILE.absolute()), "flows": ["us->eu"]}
+        if request["do"] == "fail":
+            raise FlowError("no such flow", fix="name another")
+        if request["do"] == "break":
+            raise ZeroDivisionError
+        return {"done": request["do"]}
+
+
+@pytest.fixture
+def ear() -> Iterator[Ear]:
+    heard = Ear()
+    server = Server(FILE, heard.answer)
+    server.start()
+    yield heard
+    server.close()
+    assert not place_of(FILE, os.getpid()).path.exists()
+
+
+def raw(data: bytes, *, end: bool = True) -> Any:
+    """What is answered to these bytes."""
+    with connect(place_of(FILE, os.getpid())) as connection:
+        connection.sendall(data)
+        if end:
+            connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(10)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    return msgspec.json.decode(answer)
+
+
+def test_a_request_is_answered_and_errors_keep_their_name(ear: Ear) -> None:
+    (place,) = places(FILE)
+    assert speak(place, {"do": "pause", "flow": "us->eu"}, 5) == {"done": "pause"}
+    assert ear.heard[-1] == {"do": "pause", "flow": "us->eu"}
+    with pytest.raises(ControlError, match="no such flow") as caught:
+        speak(place, {"do": "fail"}, 5)
+    assert (caught.value.condition, caught.value.fix) == ("FLOW", "name another")
+
+
+def test_a_mistake_of_ours_is_said_and_the_next_one_is_served(ear: Ear) -> None:
+    (place,) = places()
+    with pytest.raises(ControlError, match="ZeroDivisionError"):
+        speak(place, {"do": "break"}, 5)
+    assert speak(place, {"do": "resume"}, 5) == {"done": "resume"}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"nonsense\n", "none: b'nonsense'"),
+        (b"\xff\xfe\n", "a line of JSON"),
+        (b"[" * 50_000 + b"\n", "a line of JSON"),
+        (b"[]\n", "an object"),
+        (b'{"say": 1}\n', "an object"),
+        (b'{"do": 7}\n', "an object"),
+        (b'{"do": "about"', "ended before its end"),
+        (b"", "nothing was said"),
+        (b"x" * (LINE_BYTES + (1 << 17)), "at most"),
+    ],
+)
+def test_garbage_is_answered_with_what_is_wrong(ear: Ear, data: bytes, words: str) -> None:
+    try:
+        answer = raw(data)
+    except ConnectionError:  # it was too much, and the answer was lost behind it
+        assert len(data) > LINE_BYTES
+    else:
+        assert words in answer["error"]["message"]
+    assert not ear.heard
+    assert raw(b'{"do": "x"}\n') == {"done": "x"}
+
+
+def test_half_a_line_holds_nobody(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REQUEST_S", 0.2)
+    assert "not whole within 0.2 s" in raw(b'{"do": ', end=False)["error"]["message"]
+
+
+def test_found_by_its_file_however_that_is_named(ear: Ear, tmp_path: Path) -> None:
+    link = tmp_path / "link.properties"
+    link.symlink_to(FILE.absolute())
+    assert [one.place.pid for one in processes(link)] == [os.getpid()]
+    assert processes(tmp_path / "other.properties") == []
+    assert processes()[0].flows == ("us->eu",)
+
+
+def test_a_socket_left_behind_is_no_process_and_goes_away() -> None:
+    secured()
+    left = place_of(FILE, 4_000_000).path
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(left))
+    assert left.exists()
+    assert places() == []
+    assert not left.exists()
+    (folder() / "nonsense.sock").touch()
+    (folder() / "notes.txt").touch()
+    assert places() == []
+
+
+def test_what_had_our_process_id_before_is_in_nobodys_way(ear: Ear) -> None:
+    again = Server(FILE, ear.answer)
+    again.start()
+    assert speak(places(FILE)[0], {"do": "x"}, 5) == {"done": "x"}
+    again.close()
+
+
+def test_the_socket_is_its_users_alone(ear: Ear) -> None:
+    (place,) = places()
+    assert stat.S_IMODE(place.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder().stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o750, 0o701])
+def test_a_folder_that_others_may_enter_is_refused(mode: int) -> None:
+    folder().mkdir()
+    folder().chmod(mode)
+    for refused in (secured, places, Server(FILE, lambda request: {}).start):
+        with pytest.raises(ControlError, match=f"mode {mode:o}") as caught:
+            refused()
+        assert "chmod 700" in caught.value.fix
+
+
+def test_a_link_in_the_folders_place_is_refused(tmp_path: Path) -> None:
+    folder().symlink_to(tmp_path)
+    with pytest.raises(ControlError, match="not yours alone"):
+        secured()
+
+
+def test_a_long_runtime_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    assert str(folder()) == f"/tmp/heliograph-{os.getuid()}"
+    assert len(str(place_of(FILE, 4_194_304).path)) < 107
+
+
+def test_the_digest_is_of_the_path() -> None:
+    assert digest_of(Path("a.properties")) == digest_of(Path("a.properties").absolute())
+    assert digest_of(Path("a.properties")) != digest_of(Path("b.properties"))

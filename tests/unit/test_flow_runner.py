@@ -1,0 +1,169 @@
+"""Flows of a process that come, change and go: only those that a change is about, on a Spark that is none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heliograph.errors import FlowError, Held, Unreachable
+from heliograph.flow import runner as runners
+from heliograph.flow.runner import Runner
+from heliograph.flow.status import FlowStatus, Generation
+from heliograph.types import Cluster, Flow, Policies
+from tests.kit import wait_until
+
+
+def flow(source: str, target: str, **more: Any) -> Flow:
+    return Flow(Cluster(source), Cluster(target), **more)
+
+
+A, B, C = flow("us", "eu"), flow("eu", "us"), flow("us", "ap")
+
+
+class FakeCoordinator:
+    made: list[FakeCoordinator] = []  # noqa: RUF012 - for the tests to look at
+    unready: set[str] = set()  # noqa: RUF012 - flows that cannot be opened yet
+    working = False
+
+    def __init__(self, flow: Flow, coordinates: object, *, epoch_seconds: float, file: str) -> None:
+        self.flow, self.generation = flow, 0
+        self.tenure = SimpleNamespace(let_go=None)
+        self.did: list[str] = []
+        self.state = "starting"
+        FakeCoordinator.made.append(self)
+
+    def open(self) -> None:
+        if self.flow.name in self.unready:
+            raise Unreachable("no broker at ap:1")
+        self.did.append("opened")
+
+    def stop(self) -> None:
+        if "stopped" not in self.did:
+            self.did.append("stopped")
+
+    def close(self) -> None:
+        self.did.append("closed")
+
+    def query(self, state: str, reason: str = "", again_at: float | None = None) -> None:
+        self.state = state
+
+    def change(self, flow: Flow) -> str:
+        self.flow = flow
+        self.did.append("changed")
+        return "taken up"
+
+    def status(self) -> FlowStatus:
+        return FlowStatus(self.flow.name, self.state)
+
+
+class FakeEngine:
+    def __init__(self, **more: object) -> None:
+        self.running: list[str] = []
+
+    def start(self, flow: str, coordinates: object) -> str:
+        self.running.append(flow)
+        return flow
+
+    def wait(self, query: str, timeout_s: float) -> str | None:
+        threading.Event().wait(0.01)
+        return None
+
+    def end(self, query: str) -> None:
+        self.running.remove(query)
+
+    def stop(self, timeout_s: float) -> None:
+        self.running.clear()
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """What the check of clusters, or of who holds a flow, raises from now on."""
+    raised: list[Exception] = []
+    FakeCoordinator.made, FakeCoordinator.unready = [], set()
+
+    def check(flows: Sequence[Flow], **_more: object) -> None:
+        if raised and flows:
+            raise raised[0]
+
+    monkeypatch.setattr(runners, "Coordinator", FakeCoordinator)
+    monkeypatch.setattr(runners, "check_clusters", check)
+    monkeypatch.setattr(runners, "settle", check)
+    monkeypatch.setattr(runners, "_import_engine", lambda: FakeEngine)
+    return raised
+
+
+@pytest.fixture
+def runner(refusal: list[Exception]) -> Iterator[Runner]:
+    made = Runner([A, B])
+    made.start()
+    wait_until(lambda: {one.state for one in FakeCoordinator.made} == {"running"}, what="both flows")
+    yield made
+    made.stop(0.5)
+
+
+def did(name: str) -> list[list[str]]:
+    return [one.did for one in FakeCoordinator.made if one.flow.name == name]
+
+
+def test_only_what_a_change_is_about_is_touched(runner: Runner) -> None:
+    runner.generation = Generation(2)
+    outcomes = runner.change([replace(A, on=Policies(gap="stop")), C])
+    assert {one.flow: one.what for one in outcomes} == {"us->eu": "changed", "eu->us": "removed", "us->ap": "added"}
+    assert did("us->eu") == [["opened", "changed"]]
+    assert did("eu->us") == [["opened", "stopped", "closed"]]
+    assert did("us->ap") == [["opened"]]
+    assert runner.flows == ("us->eu", "us->ap")
+    assert {one.generation for one in FakeCoordinator.made if one.flow.name != "eu->us"} == {2}
+    assert runner.change([replace(A, on=Policies(gap="stop")), C]) == []
+
+
+def test_where_a_cluster_changed_that_flow_alone_begins_anew(runner: Runner) -> None:
+    elsewhere = replace(A, source=Cluster("us", {"bootstrap.servers": "other:1"}))
+    assert [(one.flow, one.what) for one in runner.change([elsewhere, B])] == [("us->eu", "restarted")]
+    assert did("us->eu") == [["opened", "stopped", "closed"], ["opened"]]
+    assert did("eu->us") == [["opened"]]
+    assert FakeCoordinator.made[-1].flow == elsewhere
+
+
+@pytest.mark.parametrize("wrong", [Unreachable("no broker at ap:1"), Held("us->ap is run by others")])
+def test_what_is_wrong_is_raised_before_anything_is_touched(
+    runner: Runner, refusal: list[Exception], wrong: Exception
+) -> None:
+    refusal.append(wrong)
+    with pytest.raises(type(wrong)):
+        runner.change([replace(A, topics=("x",)), C])
+    assert did("us->eu") == did("eu->us") == [["opened"]]
+    assert runner.flows == ("us->eu", "eu->us")
+
+
+def test_a_flow_that_is_not_ready_yet_is_tried_again(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliograph.flow.charge.RESTART_FIRST_S", 0.01)
+    FakeCoordinator.unready = {"us->ap"}
+    (added,) = runner.change([A, B, C])
+    assert "tried again: no broker at ap:1" in added.words
+    wait_until(lambda: FakeCoordinator.made[-1].state == "restarting", what="its state")
+    FakeCoordinator.unready = set()
+    wait_until(lambda: FakeCoordinator.made[-1].state == "running", what="its start")
+
+
+def test_a_flow_that_others_took_over_ends_and_with_the_last_one_the_process(runner: Runner) -> None:
+    first, second = FakeCoordinator.made
+    first.tenure.let_go("stopped", "taken over")
+    wait_until(lambda: "closed" in first.did, what="its end")
+    assert (first.state, second.did) == ("stopped", ["opened"])
+    assert not runner.wait(0)
+    second.tenure.let_go("stopped", "taken over")
+    assert runner.wait(5)
+
+
+def test_nobody_steers_or_changes_what_is_not_there(runner: Runner) -> None:
+    with pytest.raises(FlowError, match="no flow 'us->mars' runs in this process: there is us->eu, eu->us"):
+        runner.steer("us->mars", (None, None), "paused", "kim")
+    runner.stop(0.2)
+    with pytest.raises(FlowError, match="being stopped"):
+        runner.change([A])

@@ -1,0 +1,146 @@
+"""Whose a flow is: refused with who runs it, taken over when told, not held up by the dead."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from heliograph.batch import Record
+from heliograph.errors import Held
+from heliograph.flow import tenure as tenures
+from heliograph.flow.changes import digest
+from heliograph.flow.presence import Holder, Presence, _key
+from heliograph.flow.tenure import Tenure, _settle
+from heliograph.types import Cluster, Flow
+
+FLOW = Flow(Cluster("us"), Cluster("eu"))
+OTHER = replace(FLOW, topics=("orders",))
+HERE = socket.gethostname()
+DEAD = 2**22 + 1  # beyond any process id
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def holder(flow: Flow = OTHER, *, host: str = "elsewhere", pid: int = 7, age_ms: int = 0) -> Holder:
+    return Holder("them", host, pid, 1_700_000_000_000, now_ms() - age_ms, digest(flow), "/etc/mm2.properties")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Processes that were told to let go; time goes quickly."""
+    said: list[str] = []
+    monkeypatch.setattr(tenures, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(tenures, "_tell", lambda flow, target, rivals: said.extend(one.process for one in rivals))
+    return said
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, *looks: list[Holder]) -> Callable[[], int]:
+    """What each look finds; the last one again and again."""
+    left = list(looks)
+    monkeypatch.setattr(tenures, "holders", lambda flow, target: left.pop(0) if len(left) > 1 else left[0])
+    return lambda: len(left)
+
+
+def settle(*, take_over: bool = False) -> None:
+    _settle(FLOW, None, take_over=take_over)  # type: ignore[arg-type]
+
+
+def test_the_same_may_run_together(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    seen(monkeypatch, [holder(FLOW)])
+    settle()
+    assert not told
+
+
+def test_another_is_refused_once_it_is_known_to_live(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    looks = seen(monkeypatch, [holder(age_ms=4_000)], [holder(age_ms=4_000)], [holder(age_ms=1)])
+    with pytest.raises(Held) as caught:
+        settle()
+    assert looks() == 1
+    said = str(caught.value)
+    assert "process 7 on elsewhere, since 2023-11-14 22:13:20Z, by the file /etc/mm2.properties" in said
+    assert "--take-over" in said
+
+
+def test_one_on_this_machine_is_known_at_once(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    seen(monkeypatch, [holder(host=HERE, pid=os.getppid())])
+    with pytest.raises(Held):
+        settle()
+
+
+def test_the_dead_are_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    for dead in (holder(host=HERE, pid=DEAD), holder(host=HERE, pid=os.getpid())):
+        seen(monkeypatch, [dead])
+        settle()
+    seen(monkeypatch, [holder(age_ms=15_000)], [holder(age_ms=15_000)], [])  # killed elsewhere: it runs out
+    settle()
+
+
+def test_who_takes_over_waits_until_they_have_let_go(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    looks = seen(monkeypatch, [holder(FLOW), holder()], [holder(age_ms=-1)], [])
+    settle(take_over=True)
+    assert told == ["them", "them"]  # with the same settings too: it is to be its alone
+    assert looks() == 1
+
+
+def test_who_does_not_let_go_is_named(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    monkeypatch.setattr(tenures, "GONE_S", -10.0)
+    seen(monkeypatch, [holder()])
+    with pytest.raises(Held, match="was told to let go and has not"):
+        settle(take_over=True)
+
+
+# ---- in a process that runs
+
+
+class Runs:
+    def __init__(self, flow: Flow = FLOW) -> None:
+        self.presence = Presence(flow, None)  # type: ignore[arg-type]
+        self.tenure = Tenure(self.presence)
+        self.ended: list[tuple[str, str]] = []
+        self.tenure.let_go = lambda state, why: self.ended.append((state, why))
+
+    def hear(self, key: bytes, value: object) -> None:
+        self.tenure.hear(Record(0, 0, key, None if value is None else msgspec.json.encode(value), ()))
+
+    def meet(self, flow: Flow, since_ms: int, *, process: str = "them", pid: int = 7) -> None:
+        told = {"host": "elsewhere", "pid": pid, "since": since_ms, "at": now_ms(), "digest": digest(flow), "file": "f"}
+        self.hear(_key(FLOW, process), told)
+        self.tenure.judge()
+
+
+def test_it_lets_go_when_told_and_only_once() -> None:
+    runs = Runs()
+    runs.hear(tenures._key(FLOW, "somebody else"), {"by": "process 9"})
+    runs.hear(tenures._key(FLOW, runs.presence.process), None)
+    runs.hear(tenures._key(FLOW, runs.presence.process), [])
+    assert not runs.ended
+    for _ in range(2):
+        runs.hear(tenures._key(FLOW, runs.presence.process), {"by": "process 9 on h"})
+    assert runs.ended == [("stopped", "taken over by process 9 on h")]
+
+
+def test_of_two_that_started_together_the_later_lets_go() -> None:
+    runs = Runs()
+    runs.meet(OTHER, runs.presence.since_ms + 1)  # it will let go
+    runs.meet(FLOW, runs.presence.since_ms - 5)  # does the same
+    runs.hear(_key(FLOW, "them"), None)
+    runs.tenure.judge()
+    assert not runs.ended
+    runs.meet(OTHER, runs.presence.since_ms - 5)
+    assert runs.ended[0][0] == "failed"
+    assert "with other settings by process 7 on elsewhere" in runs.ended[0][1]
+
+
+def test_one_that_has_run_for_long_stays_whatever_others_apply() -> None:
+    runs = Runs()
+    runs.presence.since_ms -= 60_000
+    runs.meet(OTHER, runs.presence.since_ms - 5)
+    assert not runs.ended
