@@ -72,6 +72,21 @@ us->eu.start = orders:3=offset:1200, orders=timestamp:2026-11-01T00:00:00Z, file
 A partition whose offset lies behind its log's end is parked until the source gets there; where retention took the
 offset, it begins at the first record that is there, with a warning. A topic that was deleted and made anew
 begins at its first record, whatever `start` says (`on.source.recreated`).
+
+## How much is copied in a second
+
+`max.bytes.per.second` caps a flow, some of its topics, or both: a list of `[topic=]bytes`. A number alone is for all
+topics of the flow together; with a name or a regular expression (matched in full) it is for the topics that fit,
+together, and the first that fits a topic decides; the flow's own holds besides. The unit is bytes a second, of batches
+as they are appended, compressed as they are: 10 MB/s is `10000000`.
+
+```properties
+us->eu.max.bytes.per.second = 10000000, history\\\\..*=2000000
+```
+
+A cap is one figure, however many tasks the flow has: what one does not use the others get. It is held by not fetching,
+so what is too much waits on the source, and topics that are far behind wait before those that are live. Half a second's
+worth may come at once after a pause; a batch is never divided, so one that is larger than that is followed by a pause.
 """
 
 

@@ -147,6 +147,7 @@ def _notes(statuses: Sequence[FlowStatus]) -> list[Text]:
     notes += [
         Text(f"{status.name}: {_incidents(status)}", style="yellow") for status in statuses if status.last_incident
     ]
+    notes += [Text(f"{status.name}: {cap.words}") for status in statuses for cap in status.caps]
     parked = [(status.name, one) for status in statuses for one in status.parked]
     notes += [_parked(name, one) for name, one in parked[:PARKED_SHOWN]]
     if len(parked) > PARKED_SHOWN:

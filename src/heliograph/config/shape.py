@@ -28,6 +28,7 @@ class Kind(Enum):
     PASSWORD = "password"
     CLASS = "class"
     START = "list of `[topic[:partition]=]start`"
+    CAPS = "list of `[topic=]bytes`"
 
 
 @dataclass(frozen=True, slots=True)

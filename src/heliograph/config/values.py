@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from heliograph.config import starts
+from heliograph.config import caps, starts
 from heliograph.config.shape import Key, Kind
 from heliograph.javaregex import java_regex
 
@@ -38,6 +38,8 @@ def check(key: Key, text: str) -> None:
         servers(text)
     elif key.kind is Kind.START:
         starts.rules(text)
+    elif key.kind is Kind.CAPS:
+        caps.caps(text)
 
 
 def boolean(text: str) -> bool:

@@ -25,6 +25,7 @@ from heliograph import policy
 from heliograph.errors import HeliographError
 from heliograph.flow import report as reports
 from heliograph.flow.amends import Amends
+from heliograph.flow.caps import Caps
 from heliograph.flow.claims import Claims
 from heliograph.flow.handover import Handover
 from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
@@ -59,6 +60,7 @@ class Coordinator:
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
         self._tally, self._relay = Tally(), Relay()
+        self._caps = Caps(flow.caps, self._tally)
         self._positions = PositionsLog(self._planner, flow)
         self._incidents = Incidents(flow)
         self._amends = Amends(
@@ -177,6 +179,7 @@ class Coordinator:
         by_tp = {r.tp: r for r in routes if (p := self._positions.known.get(r.tp)) is not None and p.claimed}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
+        shares = self._caps.begin(epoch, self._shares, self._tally.rates())
         return [
             Assignment(
                 flow=self.flow.name,
@@ -196,6 +199,8 @@ class Coordinator:
                 quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
                 storage_replication_factor=self.flow.offset_storage_replication_factor,
                 on=self.flow.on,
+                caps=self.flow.caps,
+                shares=shares[task],
                 relay=relay,
             )
             for task, share in enumerate(self._shares)
@@ -214,6 +219,8 @@ class Coordinator:
         self._relay.joined(task, voice)
         if task[2] > 0:
             self._tell_positions(task, voice, "positions")
+            if self.flow.caps and (share := self._caps.share(task)):
+                voice.say("shares", shares=share)
         with self._lock:
             stopping, outdated = self._stopping, self._outdated
         if stopping or outdated:
@@ -233,6 +240,8 @@ class Coordinator:
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
         self._observer.reported(task, report)
+        for other, shares in self._caps.reported(task, report).items():
+            self._relay.tell(task[0], other, "shares", shares=shares)
         for lane in report["lanes"]:
             self._specialists.copied(_tp_of(lane), lane["run"])
         wishes = [lane for lane in report["lanes"] if lane.get("wish")]
@@ -344,7 +353,8 @@ class Coordinator:
             survey, tasks = self._claims.started(self._survey), self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
         counts = self._incidents.counts
-        return Look(self.flow, survey, tasks, epoch, course, self._tally, self._observer, self._specialists, counts)
+        seen = (self._tally, self._observer, self._specialists)
+        return Look(self.flow, survey, tasks, epoch, course, *seen, counts, self._caps.status())
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

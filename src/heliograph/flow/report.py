@@ -15,7 +15,7 @@ from heliograph.flow.health import Health, Summary, summary
 from heliograph.flow.incidents import Counts
 from heliograph.flow.observer import Observer
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import SOUND, FlowReport, FlowStatus, ParkedPartition, PartitionStatus
+from heliograph.flow.status import SOUND, CapStatus, FlowReport, FlowStatus, ParkedPartition, PartitionStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Survey
 from heliograph.types import Flow, TopicPartition
@@ -58,6 +58,7 @@ class Look:
     observer: Observer
     specialists: Specialists
     incidents: Counts = field(default_factory=Counts)
+    caps: tuple[CapStatus, ...] = ()
 
     @property
     def because(self) -> str:
@@ -129,6 +130,7 @@ def _status(look: Look, found: Summary) -> FlowStatus:
         gap_offsets=sum(look.incidents.lost.values()),
         refused_records=sum(look.incidents.held.values()),
         last_incident=_last(look.incidents),
+        caps=look.caps,
     )
 
 

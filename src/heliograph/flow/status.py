@@ -28,6 +28,25 @@ class ParkedPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class CapStatus:
+    """A cap and what is copied under it; `topics` None: of the whole flow."""
+
+    topics: str | None
+    limit_bytes_per_s: int
+    bytes_per_s: float  # of the last seconds
+
+    @property
+    def words(self) -> str:
+        whose = "" if self.topics is None else f"{self.topics} "
+        return f"{whose}capped at {_megabytes(self.limit_bytes_per_s)} MB/s, using {_megabytes(self.bytes_per_s)}"
+
+
+def _megabytes(size: float) -> str:
+    """To three figures: 10, 9.91, 0.002."""
+    return f"{size / 1e6:.3g}" if size < 1e9 else f"{size / 1e6:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
 class FlowStatus:
     """One flow at one moment. Counters count from the start of this process, rates are of the last seconds."""
 
@@ -53,6 +72,7 @@ class FlowStatus:
     gap_offsets: int = 0  # source offsets that were never copied and never will be
     refused_records: int = 0  # passed over because the target refused them
     last_incident: str = ""  # in words, if it is not old
+    caps: tuple[CapStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

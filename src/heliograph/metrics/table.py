@@ -76,6 +76,23 @@ OF_FLOWS = (
     ),
 )
 
+OF_CAPS = (
+    Metric(
+        "heliograph_cap_bytes_per_second",
+        _G,
+        (*FLOW, "topics"),
+        "Most that may be copied in a second (`max.bytes.per.second`), by pattern of topics; empty: of the whole flow.",
+        "bytes_per_second",
+    ),
+    Metric(
+        "heliograph_capped_bytes_per_second",
+        _G,
+        (*FLOW, "topics"),
+        "What is copied under that cap, over the last 5 s.",
+        "bytes_per_second",
+    ),
+)
+
 OF_INCIDENTS = (
     Metric(
         "heliograph_incidents_total",
@@ -196,6 +213,7 @@ OF_MM2 = (
 SECTIONS = {
     "Of the process": PROCESS,
     "Of flows": OF_FLOWS,
+    "Of caps": OF_CAPS,
     "Of incidents": OF_INCIDENTS,
     "Of topics": OF_TOPICS,
     "Of partitions": OF_PARTITIONS,

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
-from heliograph.types import Cluster, Isolation, Policies, TopicPartition
+from heliograph.types import Cap, Cluster, Isolation, Policies, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +58,6 @@ class Assignment:
     quarantine_topic: str = ""
     storage_replication_factor: int = 1  # of these two
     on: Policies = field(default_factory=Policies)
+    caps: tuple[Cap, ...] = ()
+    shares: tuple[float, ...] = ()  # of each cap, for this task, to begin with: bytes/s
     relay: bool = False  # tasks of the last epoch still copy: make ready, say so, and go on when they have handed over

@@ -1,9 +1,10 @@
-"""The reading side of a task: one incremental fetch session per source broker, chunks into lanes.
+"""The reading side of a task: one incremental fetch session per connection to a source broker, chunks into lanes.
 
-One fetch is outstanding per broker. Under a backlog the next is sent before the answer to the last is worked on, so the
-broker reads while we patch and append; a few live records are passed on first. A lane that holds enough is taken out of
-the session until it has drained, which is what bounds the memory of a task (invariant: queued bytes <= lanes with room
-× FETCH_PARTITION_BYTES + one response).
+One fetch is outstanding per session. Live lanes and lanes far behind have sessions of their own (`mirror.ways`), and
+what a flow or its topics may copy in a second is held here, by not asking (`mirror.budget`). Under a backlog the next
+fetch is sent before the answer to the last is worked on, so the broker reads while we patch and append; a few live
+records are passed on first. A lane that holds enough is taken out of the session until it has drained, which is what
+bounds the memory of a task (invariant: queued bytes <= lanes with room × FETCH_PARTITION_BYTES + one response).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk, Limits
 from heliograph.errors import BatchError, HeliographError, WireError
+from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
+from heliograph.mirror.budget import Budget
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
@@ -32,7 +35,7 @@ FETCH_PARTITION_BYTES = 4 << 20
 # would be wasted memory, less than a response or two would leave the appender idle between fetches.
 LANE_BYTES = 8 << 20
 
-# All lanes of a task together. A thousand lanes that all have a backlog share it.
+# All lanes of a task together, history and live each. A thousand lanes that all have a backlog share it.
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
@@ -48,13 +51,22 @@ PROMPT_BYTES = 64 << 10
 
 @dataclass(slots=True)
 class Puller:
-    """A source broker: its fetch session and the lanes it leads."""
+    """A way to a source broker: its fetch session and the lanes in it."""
 
-    node: int
+    key: int
     connection: Connection
     session: FetchSession
     lanes: dict[TopicPartition, Lane] = field(default_factory=dict)
     outstanding: bool = False
+    reserved_bytes: int = 0  # of the budget, for the answer that is on its way
+
+    @property
+    def group(self) -> int:
+        return ways.way_of(self.key) >> 1
+
+    @property
+    def is_history(self) -> bool:
+        return bool(ways.way_of(self.key) & ways.HISTORY)
 
 
 class Source:
@@ -69,13 +81,17 @@ class Source:
         pass_on: Callable[[], object],
         limits: Callable[[int], Limits],
         warden: Warden,
+        budget: Budget | None = None,
     ) -> None:
         self._lanes = {lane.spec.tp: lane for lane in lanes}
         self._warden = warden
+        self.budget = budget or Budget()
+        self._groups = {tp: self.budget.group_of(tp.topic) for tp in self._lanes}
         self._isolation = isolation
         self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
         self._pullers: dict[int, Puller] = {}
-        self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> node
+        self._fetched_at: dict[TopicPartition, int] = {}  # lanes in a session -> its key
+        self._dry: dict[int, float] = {}  # sessions whose lanes have used up their budget -> when there is some again
         self._homeless: set[TopicPartition] = set(self._lanes)  # lanes without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[TopicPartition] = set()  # lanes that hold enough for now
@@ -86,8 +102,17 @@ class Source:
 
     # ---------------------------------------------------------------- the loop calls
 
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do, if nothing happens before."""
+        return min(self._dry.values(), default=float("inf"))
+
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+        for key in [key for key, at in self._dry.items() if now >= at]:
+            del self._dry[key]
+            if key in self._pullers:
+                self._pull(self._pullers[key])
         for tp in [tp for tp, at in self._later.items() if now >= at]:
             del self._later[tp]
             self._homeless.add(tp)
@@ -100,9 +125,9 @@ class Source:
         """The lane's place changed (rule D answered) or it has room again: fetch it from `fetch_offset`."""
         self._stalled.discard(lane.spec.tp)
         self._place(lane)
-        node = self._fetched_at.get(lane.spec.tp)
-        if node is not None:
-            self._pull(self._pullers[node])
+        key = self._fetched_at.get(lane.spec.tp)
+        if key is not None:
+            self._pull(self._pullers[key])
 
     def leave(self, lane: Lane) -> None:
         """Stop fetching it (parked, or lost track)."""
@@ -110,8 +135,8 @@ class Source:
         self._homeless.discard(tp)
         self._later.pop(tp, None)
         self._stalled.discard(tp)
-        node = self._fetched_at.pop(tp, None)
-        if node is not None and (puller := self._pullers.get(node)):
+        key = self._fetched_at.pop(tp, None)
+        if key is not None and (puller := self._pullers.get(key)):
             puller.session.drop(tp)
             puller.lanes.pop(tp, None)
 
@@ -123,6 +148,18 @@ class Source:
         """How long its broker makes us wait for a quota's sake, by the last answer."""
         puller = self._pullers.get(self._fetched_at.get(lane.spec.tp, -1))
         return puller.session.throttle_ms if puller else 0
+
+    def key_of(self, lane: Lane) -> int | None:
+        """The connection it is read by, or would be; None: nobody leads it."""
+        if (key := self._fetched_at.get(lane.spec.tp)) is not None:
+            return key
+        home = self._home(lane)
+        return self.brokers.leader(lane.spec.tp) if home is None else home.key
+
+    def held_back(self, lane: Lane) -> str:
+        """In words, if it is not fetched for the sake of a cap."""
+        key = self._fetched_at.get(lane.spec.tp)
+        return self.budget.words(self._groups[lane.spec.tp]) if key in self._dry else ""
 
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""
@@ -139,8 +176,8 @@ class Source:
     # ---------------------------------------------------------------- brokers' news
 
     def moved(self) -> None:
-        for tp, node in list(self._fetched_at.items()):
-            if self.brokers.leader(tp) != node:
+        for tp, key in list(self._fetched_at.items()):
+            if self.brokers.leader(tp) != ways.node_of(key):
                 self.leave(self._lanes[tp])
                 self._homeless.add(tp)
         self.tick(time.monotonic())
@@ -161,6 +198,8 @@ class Source:
         puller = self._pullers.pop(node, None)
         if puller is None:
             return
+        self._dry.pop(node, None)
+        self.budget.reserve(puller.group, -puller.reserved_bytes)
         for tp in puller.lanes:
             self._fetched_at.pop(tp, None)
             self._homeless.add(tp)
@@ -168,6 +207,8 @@ class Source:
     def received(self, node: int, tag: object, response: object) -> None:
         puller = self._pullers[node]
         puller.outstanding = False
+        self.budget.reserve(puller.group, -puller.reserved_bytes)
+        puller.reserved_bytes = 0
         if self.stopped:
             return
         try:
@@ -189,7 +230,7 @@ class Source:
             if part.records:
                 fresh.append((lane, part))
         for lane, part in fresh:  # headers only: cheap
-            self._take(puller, lane, part)
+            self._take(lane, part)
         prompt = bool(fresh) and sum(len(part.records) for _, part in fresh) <= PROMPT_BYTES
         if not prompt:
             self._pull(puller)
@@ -201,8 +242,8 @@ class Source:
 
     # ---------------------------------------------------------------- inside
 
-    def _take(self, puller: Puller, lane: Lane, part: Fetched) -> None:
-        tp = lane.spec.tp
+    def _take(self, lane: Lane, part: Fetched) -> None:
+        tp, queued_bytes = lane.spec.tp, lane.queued_bytes
         committed = self._isolation == "read_committed"
         try:
             chunk = Chunk(
@@ -216,40 +257,59 @@ class Source:
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
             if (newest := chunk.newest_timestamp) >= 0:
                 lane.age.note(max(time.time_ns() // 1_000_000 - newest, 0), chunk.remaining_records)
+            came = chunk.next_offset - lane.fetch_offset
             lane.push(chunk)
+            ways.judge(lane, len(part.records), came)
         except BatchError as error:
             lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
             self.leave(lane)
             return
-        if lane.queued_bytes >= LANE_BYTES or self._full():
+        self.budget.take(self._groups[tp], lane.queued_bytes - queued_bytes)
+        if lane.queued_bytes >= LANE_BYTES or self._full(lane.history):
             self.leave(lane)
             self._stalled.add(tp)
         else:
-            self._want(puller, lane)
+            self._place(lane)
 
-    def _full(self) -> bool:
+    def _full(self, history: bool) -> bool:
         # Only lanes that hold something count, and they are few: those stalled and those in the last response.
-        return sum(self._lanes[tp].queued_bytes for tp in self._stalled) >= TASK_BYTES
+        stalled = (self._lanes[tp] for tp in self._stalled)
+        return sum(lane.queued_bytes for lane in stalled if lane.history == history) >= TASK_BYTES
 
     def _place(self, lane: Lane) -> None:
-        """Into the session of its leader's broker, if that is known and connected; otherwise it waits, homeless."""
+        """Into the session of its way to its leader's broker, if that is known and connected; otherwise it waits,
+        homeless. History goes with the live lanes until there is a way for it."""
         tp = lane.spec.tp
         if lane.state is not State.FLOWING:
             self._homeless.discard(tp)
             return
-        node = self.brokers.leader(tp)
-        puller = self._pullers.get(node) if node is not None else None
+        puller = self._home(lane)
         if puller is None:
             self._homeless.add(tp)
-            if node is None:
-                self.brokers.refresh()
-            else:
-                self.brokers.connection(node)
             return
         self._homeless.discard(tp)
-        self._fetched_at[tp] = puller.node
+        former = self._fetched_at.get(tp)
+        if former is not None and former != puller.key and (old := self._pullers.get(former)):
+            old.session.drop(tp)
+            old.lanes.pop(tp, None)
+        self._fetched_at[tp] = puller.key
         puller.lanes[tp] = lane
         self._want(puller, lane)
+        if former is not None and former != puller.key:
+            self._pull(puller)
+
+    def _home(self, lane: Lane) -> Puller | None:
+        """Where it is to be fetched, if that is open; if it is not, it is being asked for."""
+        node = self.brokers.leader(lane.spec.tp)
+        if node is None:
+            self.brokers.refresh()
+            return None
+        way = 2 * self._groups[lane.spec.tp] + lane.history
+        key = ways.key_of(node, way)
+        if key not in self._pullers:
+            self.brokers.connection(key)
+            key = ways.key_of(node, way & ~ways.HISTORY)
+        return self._pullers.get(key)
 
     def _want(self, puller: Puller, lane: Lane) -> None:
         tp = lane.spec.tp
@@ -267,15 +327,24 @@ class Source:
     def _pull(self, puller: Puller) -> None:
         if puller.outstanding or not puller.lanes or self.stopped:
             return
-        waits = any(self.brokers.leader(tp) == puller.node for tp in self._stalled)
+        allowed = self.budget.allowance(puller.group, FETCH_BYTES, time.monotonic(), history=puller.is_history)
+        if not allowed.bytes:
+            self._dry[puller.key] = allowed.due
+            return
+        self._dry.pop(puller.key, None)
+        waits = any(self._home(self._lanes[tp]) is puller for tp in self._stalled)
         puller.session.max_wait_ms = SHORT_POLL_MS if waits else LONG_POLL_MS
+        puller.session.max_bytes = allowed.bytes
         try:
             puller.connection.send(puller.session.request())
         except WireError as error:
-            self.brokers.drop(puller.node, error)
+            self.brokers.drop(puller.key, error)
             return
         puller.outstanding = True
-        self.brokers.watch(puller.node)
+        if puller.is_history:  # a live one may wait for long, and keeps nothing from anybody meanwhile
+            puller.reserved_bytes = allowed.bytes
+            self.budget.reserve(puller.group, allowed.bytes)
+        self.brokers.watch(puller.key)
 
     def _note(self, lane: Lane, part: Fetched) -> None:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0

@@ -1,0 +1,139 @@
+"""What a flow may copy in a second, dealt out to its tasks: one figure, however many there are.
+
+Every task says once a second how much it took of its share of each cap and whether it had to wait (`mirror.budget`);
+those that did not keep what they use and a little more, the others share the rest alike. Answers for the shares and for
+what is shown of caps; how a task keeps to its share is its own affair.
+
+Invariant: the shares of one epoch's tasks add up to the cap, whether a task has spoken yet or not, has died or was
+begun again. Tasks of two epochs do not copy at once (`flow.relay`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heliograph.flow.relay import TaskKey
+from heliograph.flow.status import CapStatus
+from heliograph.flow.tally import RATE_WINDOW_S, Tally
+from heliograph.policy import cap_of
+from heliograph.types import Cap, TopicPartition
+
+DEAL_EVERY_S = 0.9  # tasks speak once a second: about once for all of them
+SPARE = 0.01  # beyond what a task took, and of the cap for those that took nothing: what they may begin with
+CHANGED = 0.01  # shares that differ by less are not told
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a task took of a cap in the last second, and whether it would have taken more."""
+
+    bytes_per_s: float
+    short: bool
+
+
+def deal(limit: float, wants: Sequence[Want]) -> list[float]:
+    """One share a task, together the limit: each what it wants if that can be, otherwise as much as the others."""
+    floor = SPARE * limit / max(len(wants), 1)
+    needs = [limit if want.short else min(want.bytes_per_s * (1 + SPARE) + floor, limit) for want in wants]
+    shares = [0.0] * len(needs)
+    left, open_ = limit, sorted(range(len(needs)), key=lambda i: needs[i])
+    while open_:
+        index = open_.pop(0)  # the smallest need first: what it leaves is the others'
+        shares[index] = min(needs[index], left / (len(open_) + 1))
+        left -= shares[index]
+    return [share + left / len(shares) for share in shares]
+
+
+@dataclass(slots=True)
+class Caps:
+    """The caps of one flow."""
+
+    caps: tuple[Cap, ...]
+    tally: Tally
+    clock: Callable[[], float] = time.monotonic
+    _epoch: int = 0
+    _shares: list[list[float]] = field(default_factory=list)  # by task, then by cap
+    _wants: dict[int, list[Want]] = field(default_factory=dict)  # of tasks that have spoken
+    _dealt_at: float = 0.0
+    _copied: deque[tuple[float, list[int]]] = field(default_factory=deque)  # when, and bytes by cap since the start
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(
+        self, epoch: int, tasks: Sequence[Iterable[TopicPartition]], rates: Mapping[TopicPartition, float]
+    ) -> list[tuple[float, ...]]:
+        """A new epoch's first shares: half of a cap alike, half by what the partitions moved last."""
+        moved = [[self._moved(index, tps, rates) for index in range(len(self.caps))] for tps in map(list, tasks)]
+        with self._lock:
+            self._epoch, self._wants = epoch, {}
+            self._shares = [[0.0] * len(self.caps) for _ in moved]
+            for index, cap in enumerate(self.caps):
+                total = sum(row[index] for row in moved)
+                for task, row in enumerate(moved):
+                    part = row[index] / total if total > 0 else 1 / len(moved)
+                    self._shares[task][index] = cap.bytes_per_s * (0.5 / len(moved) + 0.5 * part)
+            return [tuple(row) for row in self._shares]
+
+    def share(self, task: TaskKey) -> list[float]:
+        """As it is now, for one that was begun again; none: it is not of this epoch."""
+        with self._lock:
+            here = task[0] == self._epoch and task[1] < len(self._shares)
+            return list(self._shares[task[1]]) if here else []
+
+    def reported(self, task: TaskKey, report: Mapping[str, Any]) -> dict[int, list[float]]:
+        """After the tally. Who is to be told of another share than before."""
+        if not self.caps:
+            return {}
+        now = self.clock()
+        with self._lock:
+            self._note(now)
+            if task[0] != self._epoch or task[1] >= len(self._shares):
+                return {}
+            self._wants[task[1]] = [Want(float(rate), bool(short)) for rate, short in report.get("caps", ())]
+            if len(self._shares) == 1 or now - self._dealt_at < DEAL_EVERY_S:
+                return {}
+            self._dealt_at = now
+            return self._deal()
+
+    def status(self) -> tuple[CapStatus, ...]:
+        with self._lock:
+            if len(self._copied) < 2:
+                return tuple(CapStatus(cap.topics, cap.bytes_per_s, 0.0) for cap in self.caps)
+            (began, first), (ended, last) = self._copied[0], self._copied[-1]
+            ended = max(ended, self.clock() - 2.0)  # reports that do not come are no bytes either
+            elapsed = max(ended - began, 0.001)
+        return tuple(
+            CapStatus(cap.topics, cap.bytes_per_s, (last[i] - first[i]) / elapsed) for i, cap in enumerate(self.caps)
+        )
+
+    def _deal(self) -> dict[int, list[float]]:
+        changed: set[int] = set()
+        heard = sorted(self._wants)
+        for index, cap in enumerate(self.caps):
+            unheard = sum(row[index] for task, row in enumerate(self._shares) if task not in self._wants)
+            shares = deal(cap.bytes_per_s - unheard, [self._wants[task][index] for task in heard])
+            if all(
+                abs(s - self._shares[t][index]) < CHANGED * cap.bytes_per_s for t, s in zip(heard, shares, strict=True)
+            ):
+                continue
+            for task, share in zip(heard, shares, strict=True):
+                self._shares[task][index] = share
+                changed.add(task)
+        return {task: list(self._shares[task]) for task in changed}
+
+    def _moved(self, index: int, tps: Iterable[TopicPartition], rates: Mapping[TopicPartition, float]) -> float:
+        return sum(rates.get(tp, 0.0) for tp in tps if self._is_under(index, tp.topic))
+
+    def _is_under(self, index: int, topic: str) -> bool:
+        return self.caps[index].topics is None or cap_of(self.caps, topic) == index
+
+    def _note(self, now: float) -> None:
+        copied = self.tally.bytes_by_topic()
+        sums = [sum(size for topic, size in copied.items() if self._is_under(i, topic)) for i in range(len(self.caps))]
+        self._copied.append((now, sums))
+        while len(self._copied) > 2 and self._copied[1][0] < now - RATE_WINDOW_S:
+            self._copied.popleft()
