@@ -37,6 +37,7 @@ from heliograph.flow.reach import same_cluster
 from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
+from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowReport, FlowStatus
 from heliograph.flow.tally import Tally
@@ -61,6 +62,7 @@ class Coordinator:
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
         self._tally, self._relay = Tally(), Relay()
         self._caps = Caps(flow.caps, self._tally)
+        self._sizing = Sizing(flow)
         self._positions = PositionsLog(self._planner, flow)
         self._incidents = Incidents(flow)
         self._amends = Amends(
@@ -180,6 +182,7 @@ class Coordinator:
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
         shares = self._caps.begin(epoch, self._shares, self._tally.rates())
+        self._sizing.begin(epoch, len(self._shares), len(by_tp))
         return [
             Assignment(
                 flow=self.flow.name,
@@ -240,6 +243,7 @@ class Coordinator:
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
         self._observer.reported(task, report)
+        self._sizing.reported(task, report)
         for other, shares in self._caps.reported(task, report).items():
             self._relay.tell(task[0], other, "shares", shares=shares)
         for lane in report["lanes"]:
@@ -346,7 +350,7 @@ class Coordinator:
         return reports.status(self._look())
 
     def report(self) -> FlowReport:
-        return reports.report(self._look(), self._observer)
+        return replace(reports.report(self._look(), self._observer), sizes=self._sizing.decided())
 
     def _look(self) -> Look:
         with self._lock:

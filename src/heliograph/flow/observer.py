@@ -54,6 +54,7 @@ class Row:
     oldest_ms: int = -1
     newest_ms: int = -1
     bytes: int = 0
+    history: bool = False
 
 
 @dataclass(slots=True)
@@ -165,6 +166,7 @@ class Observer:
         row.end, row.why, row.oldest_ms = lane["end"], lane.get("why", ""), lane.get("oldest", -1)
         row.blind = bool(lane.get("blind", False)) or row.end < 0
         row.vague = bool(lane.get("vague", False))
+        row.history = bool(lane.get("history", False))
         if lane["state"] == "parked":
             row.parked, row.parked_at = f"{lane['reason']}. {lane['fix']}" if lane["fix"] else lane["reason"], now
         if not row.blind:
@@ -235,6 +237,7 @@ class Observer:
             bytes_per_s=moved.sum / row.moved.seconds(now),
             latency=latency,
             age=row.age.seen(now),
+            history=row.history,
         )
 
 

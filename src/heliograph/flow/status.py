@@ -97,6 +97,7 @@ class PartitionStatus:
     bytes_per_s: float
     latency: Spread  # both of the last half minute or minute
     age: Spread
+    history: bool = False  # far behind: it gives way to partitions that are not
 
     @property
     def healthy(self) -> bool:
@@ -119,6 +120,7 @@ class FlowReport:
     epochs: int = 0
     restarts: int = 0
     incidents: tuple[Incident, ...] = ()  # the last ones
+    sizes: Mapping[str, object] = field(default_factory=dict)  # what was decided by itself (flow.sizing)
 
     @property
     def healthy(self) -> bool:

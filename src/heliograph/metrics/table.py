@@ -56,6 +56,9 @@ OF_FLOWS = (
     ),
     Metric("heliograph_topics", _G, FLOW, "Topics that the flow copies or should copy."),
     Metric("heliograph_partitions", _G, (*FLOW, "state"), "Partitions by their state."),
+    Metric(
+        "heliograph_history_partitions", _G, FLOW, "Partitions far behind their source, which give way to the others."
+    ),
     Metric("heliograph_tasks", _G, FLOW, "Tasks that are connected now."),
     Metric("heliograph_epoch", _G, FLOW, "The epoch that runs; counts from 1 again when the query is started again."),
     Metric("heliograph_epochs_total", _C, FLOW, "Epochs planned."),
