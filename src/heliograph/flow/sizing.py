@@ -1,8 +1,8 @@
 """What a flow has decided by itself, for people: how many tasks, how large everything is, who is live and who history.
 
 Tasks decide for themselves (`mirror.sizes`) and say so with every report; here that is put together and logged, once at
-the start and again when a decision changes, not more than once a minute. What merely moves (the round trip, how many partitions are behind) is shown
-and not logged.
+the start and again when a decision changes, not more than once a minute. What merely moves (the round trip, how many
+partitions are behind) is shown and not logged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def foreseen(flow: Flow) -> str:
     most = task_count(1 << 30, flow.tasks_max, cores)
     return (
         f"at most {most} task{'s' * (most != 1)} ({tasks_because(flow.tasks_max, cores)}); requests, batches and "
-        f"merging follow the measured round trip, partitions far behind give way to live ones: see /status of a running flow"
+        f"merging follow the measured round trip, partitions far behind give way to live ones: see /status when it runs"
     )
 
 
@@ -97,7 +97,8 @@ def words(sizes: Mapping[str, Any]) -> str:
             f"the target is {'far' if sizes['far'] else 'near'} ({sizes['round_trip_ms']:g} ms)",
             f"requests up to {sizes['request_bytes'] / MIB:g} MiB",
             f"plain batches below {sizes['merge_plain_below_bytes'] / kib:.0f} KiB and compressed ones below "
-            f"{sizes['merge_compressed_below_bytes'] / kib:.1f} KiB merged up to {sizes['merged_batch_bytes'] / 1e6:g} MB",
+            f"{sizes['merge_compressed_below_bytes'] / kib:.1f} KiB merged",
+            f"merged batches up to {sizes['merged_batch_bytes'] / 1e6:g} MB",
             f"{sizes['batches_in_flight']} batches in flight a partition",
             f"answers of the source up to {sizes['fetch_bytes'] / MIB:g} MiB",
             f"{sizes['live']} partitions live, {sizes['history']} history",
