@@ -72,19 +72,25 @@ def test_an_epochs_first_shares_follow_what_moved() -> None:
 
 
 def test_shares_are_dealt_anew_by_what_tasks_say() -> None:
+    """Two tasks: one copies history without end, one has 1 MB/s to copy. Both speak once a second, not in step."""
     caps, _, clock = caps_of(Cap(10 * MB))
-    caps.begin(1, [[ORDERS], [CLICKS]], {})
-    clock.now += 1
-    first = caps.reported((1, 0, 0), {"caps": [[5 * MB, True]]})
-    assert first == {}, "of the other one it is only known that it has its share"
-    clock.now += 1
-    told = caps.reported((1, 1, 0), {"caps": [[MB, False]]})
-    assert set(told) == {0, 1}
-    assert told[0][0] + told[1][0] == pytest.approx(10 * MB)
-    assert told[0][0] > 8.5 * MB
-    assert caps.share((1, 0, 3)) == told[0], "a task that is begun again goes on with what it had"
-    clock.now += 1
-    assert caps.reported((1, 1, 0), {"caps": [[MB, False]]}) == {}, "nothing changed"
+    shares = [list(share) for share in caps.begin(1, [[ORDERS], [CLICKS]], {})]
+    rounds = 0
+    for tick in range(80):
+        clock.now += 0.13
+        task = 0 if tick % 8 == 0 else 1 if tick % 8 == 5 else None
+        if task is None:
+            continue
+        took = min(shares[0][0], 20 * MB) if task == 0 else min(shares[1][0], 1 * MB)
+        told = caps.reported((1, task, 0), {"caps": [[int(took * 8 * 0.13), task == 0]]})
+        for other, share in told.items():
+            shares[other] = share
+        rounds += bool(told)
+        assert shares[0][0] + shares[1][0] == pytest.approx(10 * MB)
+    assert shares[0][0] > 8.8 * MB
+    assert shares[1][0] > 1.0 * MB
+    assert rounds == 1, "what does not change is not said again"
+    assert caps.share((1, 0, 3)) == shares[0], "a task that is begun again goes on with what it had"
 
 
 def test_a_task_of_an_epoch_that_is_over_changes_nothing() -> None:

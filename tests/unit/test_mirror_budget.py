@@ -85,9 +85,9 @@ def test_topics_under_a_cap_of_their_own_are_under_the_flows_too() -> None:
     group, other = budget.group_of("history"), budget.group_of("orders")
     assert (group, other) == (2, 0)
     drain(budget, 0.0, 1.0, history=True, group=group)
-    budget.told(1.0)
+    budget.told()
     assert drain(budget, 1.0, 30.0, history=True, group=group) == pytest.approx(58 * MB, rel=0.02)
-    assert [short for _, short in budget.told(30.0)] == [False, True]
+    assert [short for _, short in budget.told()] == [False, True]
     taken = 0
     for second in range(30, 60):
         taken += drain(budget, second, second + 0.5, history=True, group=group)
@@ -108,9 +108,6 @@ def test_shares_that_change_add_up_to_what_they_were() -> None:
 
 def test_what_is_told_is_since_it_was_told() -> None:
     budget = Budget(FLOW)
-    budget.told(0.0)
-    drain(budget, 0.0, 2.0, history=True)
-    ((rate, short),) = budget.told(2.0)
-    assert rate == pytest.approx(10 * MB, rel=0.1)
-    assert short
-    assert budget.told(3.0) == [(0.0, False)]
+    taken = drain(budget, 0.0, 2.0, history=True)
+    assert budget.told() == [(taken, True)]
+    assert budget.told() == [(0, False)]

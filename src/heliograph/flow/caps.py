@@ -41,12 +41,35 @@ def deal(limit: float, wants: Sequence[Want]) -> list[float]:
     floor = SPARE * limit / max(len(wants), 1)
     needs = [limit if want.short else min(want.bytes_per_s * (1 + SPARE) + floor, limit) for want in wants]
     shares = [0.0] * len(needs)
-    left, open_ = limit, sorted(range(len(needs)), key=lambda i: needs[i])
-    while open_:
-        index = open_.pop(0)  # the smallest need first: what it leaves is the others'
-        shares[index] = min(needs[index], left / (len(open_) + 1))
-        left -= shares[index]
+    left, waiting = limit, len(needs)
+    for index in sorted(range(len(needs)), key=lambda i: needs[i]):  # the smallest first: what it leaves is the others'
+        shares[index] = min(needs[index], left / waiting)
+        left, waiting = left - shares[index], waiting - 1
     return [share + left / len(shares) for share in shares]
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a task said, by cap: bytes from `since` to `until`, and what that came to when enough was known last."""
+
+    since: float
+    until: float
+    bytes: list[int]
+    short: list[bool]
+    wants: list[Want] = field(default_factory=list)
+
+    def hear(self, said: Sequence[tuple[int, bool]], now: float) -> None:
+        self.until = now
+        for index, (size, short) in enumerate(said):
+            self.bytes[index] += size
+            self.short[index] |= bool(short)
+
+    def judge(self) -> None:
+        """By whole reports: a task that has not spoken since is taken at its last word."""
+        elapsed = self.until - self.since
+        if elapsed >= DEAL_EVERY_S / 2:
+            self.wants = [Want(size / elapsed, short) for size, short in zip(self.bytes, self.short, strict=True)]
+            self.since, self.bytes, self.short = self.until, [0] * len(self.bytes), [False] * len(self.short)
 
 
 @dataclass(slots=True)
@@ -58,7 +81,7 @@ class Caps:
     clock: Callable[[], float] = time.monotonic
     _epoch: int = 0
     _shares: list[list[float]] = field(default_factory=list)  # by task, then by cap
-    _wants: dict[int, list[Want]] = field(default_factory=dict)  # of tasks that have spoken
+    _heard: dict[int, Heard] = field(default_factory=dict)  # of tasks that have spoken, since shares were dealt
     _dealt_at: float = 0.0
     _copied: deque[tuple[float, list[int]]] = field(default_factory=deque)  # when, and bytes by cap since the start
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,7 +92,7 @@ class Caps:
         """A new epoch's first shares: half of a cap alike, half by what the partitions moved last."""
         moved = [[self._moved(index, tps, rates) for index in range(len(self.caps))] for tps in map(list, tasks)]
         with self._lock:
-            self._epoch, self._wants = epoch, {}
+            self._epoch, self._heard = epoch, {}
             self._shares = [[0.0] * len(self.caps) for _ in moved]
             for index, cap in enumerate(self.caps):
                 total = sum(row[index] for row in moved)
@@ -93,7 +116,10 @@ class Caps:
             self._note(now)
             if task[0] != self._epoch or task[1] >= len(self._shares):
                 return {}
-            self._wants[task[1]] = [Want(float(rate), bool(short)) for rate, short in report.get("caps", ())]
+            if (heard := self._heard.get(task[1])) is None:  # its first word: since when it took that is not known
+                self._heard[task[1]] = Heard(now, now, [0] * len(self.caps), [False] * len(self.caps))
+            else:
+                heard.hear(report.get("caps", ()), now)
             if len(self._shares) == 1 or now - self._dealt_at < DEAL_EVERY_S:
                 return {}
             self._dealt_at = now
@@ -111,16 +137,18 @@ class Caps:
         )
 
     def _deal(self) -> dict[int, list[float]]:
+        """Among those of whom enough is known; the others keep what they have."""
+        for heard in self._heard.values():
+            heard.judge()
+        wants = {task: heard.wants for task, heard in sorted(self._heard.items()) if heard.wants}
         changed: set[int] = set()
-        heard = sorted(self._wants)
         for index, cap in enumerate(self.caps):
-            unheard = sum(row[index] for task, row in enumerate(self._shares) if task not in self._wants)
-            shares = deal(cap.bytes_per_s - unheard, [self._wants[task][index] for task in heard])
-            if all(
-                abs(s - self._shares[t][index]) < CHANGED * cap.bytes_per_s for t, s in zip(heard, shares, strict=True)
-            ):
+            kept = sum(row[index] for task, row in enumerate(self._shares) if task not in wants)
+            dealt = deal(cap.bytes_per_s - kept, [said[index] for said in wants.values()])
+            shares = dict(zip(wants, dealt, strict=True))
+            if all(abs(s - self._shares[t][index]) < CHANGED * cap.bytes_per_s for t, s in shares.items()):
                 continue
-            for task, share in zip(heard, shares, strict=True):
+            for task, share in shares.items():
                 self._shares[task][index] = share
                 changed.add(task)
         return {task: list(self._shares[task]) for task in changed}

@@ -81,7 +81,6 @@ class Budget:
     caps: tuple[Cap, ...] = ()
     shares: Sequence[float] = ()  # bytes/s of each cap for this task; none: all of it
     _buckets: list[Bucket] = field(init=False)
-    _told_at: float | None = None
 
     def __post_init__(self) -> None:
         shares = self.shares or [cap.bytes_per_s for cap in self.caps]
@@ -116,11 +115,9 @@ class Budget:
         for bucket, share in zip(self._buckets, shares, strict=False):
             bucket.set_rate(max(share, 1.0), now)
 
-    def told(self, now: float) -> list[tuple[float, bool]]:
-        """For each cap: bytes/s taken since this was last asked, and whether it was too little."""
-        elapsed = max(now - self._told_at, 0.001) if self._told_at is not None else None
-        self._told_at = now
-        said = [(bucket.taken / elapsed if elapsed else 0.0, bucket.refused) for bucket in self._buckets]
+    def told(self) -> list[tuple[int, bool]]:
+        """For each cap: bytes taken since this was last asked, and whether that was too little."""
+        said = [(bucket.taken, bucket.refused) for bucket in self._buckets]
         for bucket in self._buckets:
             bucket.taken, bucket.refused = 0, False
         return said

@@ -159,7 +159,8 @@ class Source:
     def held_back(self, lane: Lane) -> str:
         """In words, if it is not fetched for the sake of a cap."""
         key = self._fetched_at.get(lane.spec.tp)
-        return self.budget.words(self._groups[lane.spec.tp]) if key in self._dry else ""
+        behind = lane.high_watermark > lane.fetch_offset
+        return self.budget.words(self._groups[lane.spec.tp]) if behind and key in self._dry else ""
 
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""

@@ -29,6 +29,7 @@ class Link:
         self._away_since: float | None = None
         self._retry_at = 0.0
         self._connection: Connection | None = None
+        self._kept: list[dict[str, Any]] = []  # heard while something else was waited for
         try:
             self._connection = self._dial()
         except (OSError, EOFError, AuthenticationError) as error:
@@ -54,7 +55,7 @@ class Link:
 
     def heard(self) -> list[dict[str, Any]]:
         """What the coordinator said since, without waiting."""
-        messages: list[dict[str, Any]] = []
+        messages, self._kept = self._kept, []
         try:
             while self._connection is not None and self._connection.poll(0):
                 messages.append(msgspec.json.decode(self._connection.recv_bytes()))
@@ -67,9 +68,11 @@ class Link:
         deadline = time.monotonic() + timeout_s
         while self._connection is not None and (left := deadline - time.monotonic()) > 0:
             if self._connection.poll(left):
-                for message in self.heard():
-                    if message.get("say") == word:
-                        return message
+                heard = self.heard()
+                found = next((message for message in heard if message.get("say") == word), None)
+                self._kept = [message for message in heard if message is not found]
+                if found is not None:
+                    return found
         return {}
 
     @property

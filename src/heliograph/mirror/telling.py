@@ -48,7 +48,7 @@ class Telling:
             "trouble": [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble],
             "final": last and all(lane.acked == lane.written for lane in self._lanes),
             "latency": self._target.latencies.told(),
-            "caps": self._source.budget.told(now),
+            "caps": self._source.budget.told(),
             "sizes": asdict(sizes.decided(self._target.pace, self._lanes)),
         }
         if not self._link.tell(report):
