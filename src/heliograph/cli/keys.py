@@ -87,6 +87,7 @@ us->eu.max.bytes.per.second = 10000000, history\\\\..*=2000000
 A cap is one figure, however many tasks the flow has: what one does not use the others get. It is held by not fetching,
 so what is too much waits on the source, and topics that are far behind wait before those that are live. Half a second's
 worth may come at once after a pause; a batch is never divided, so one that is larger than that is followed by a pause.
+A partition that has had no turn for more than 5 s counts as stalled, with the cap as its reason.
 """
 
 
