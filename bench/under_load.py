@@ -73,8 +73,10 @@ def cap(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
         ends = time.monotonic() + scenario.seconds
         while time.monotonic() < ends and process.running:
             time.sleep(CAP_POLL_S)
-            size = sum(client.log_sizes(tps).values())
-            sizes.append((time.monotonic(), float(size)))
+            asked = time.monotonic()
+            found = [size for size in client.log_sizes(tps).values() if isinstance(size, int)]
+            if len(found) == partitions:
+                sizes.append(((asked + time.monotonic()) / 2, float(sum(found))))
             say("is held back", 1 - (ends - time.monotonic()) / scenario.seconds)
     if sizes and sizes[-1][1] >= loaded.bytes * 0.98:
         return Row(job.peer, run, "the topic was too small: it came to its end", note="raise the scenario's records")
