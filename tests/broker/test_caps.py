@@ -18,7 +18,7 @@ from tests.kit import Record, create_topic, produce, wait_until
 
 MB = 1_000_000
 CAP = 8 * MB
-WINDOW_S = 7.0
+WINDOW_S = 5.0
 PARTITIONS = 4
 SMALL_BATCHES = {"batch.size": 64 << 10}  # as Java's producers make them, or nearly
 VALUE = bytes(range(250)) * 40
@@ -82,7 +82,7 @@ def test_a_cap_is_one_figure_for_all_tasks_and_live_records_overtake_history(
     primary: Kafka, backup: Kafka, new_topic: Callable[[], str]
 ) -> None:
     old, live = new_topic(), new_topic()
-    fill(primary, old, int(CAP * (WINDOW_S + 6)))
+    fill(primary, old, int(CAP * (WINDOW_S + 4)))
     create_topic(primary.confluent(), live, 1)
     source = primary.cluster(f"from-{old}")
     flow = one_flow(source, backup.cluster("to"), old, live, tasks_max=2, caps=(Cap(CAP),))

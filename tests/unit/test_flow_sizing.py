@@ -43,6 +43,10 @@ def test_tasks_are_put_together_and_the_log_says_it_once(
     monkeypatch.setattr(sizing, "log", sizing.structlog.get_logger())
     one = Sizing(FLOW)
     one.begin(1, 2, 5)
+    one.reported((1, 0, 0), {"sizes": asdict(decided(Pace(), []))})
+    one.reported((1, 1, 0), {"sizes": asdict(decided(Pace(), []))})
+    assert not logs, "nothing was answered yet"
+    one.begin(1, 2, 5)
     one.reported((1, 0, 0), report(0.001, live=2, history=1))
     assert not logs, "one of two has spoken"
     one.reported((1, 1, 0), report(0.002, live=2, history=0))

@@ -65,7 +65,7 @@ class Sizing:
             if said is None or task[0] != self._epoch:
                 return
             self._said[task[1]] = said
-            if len(self._said) < self._tasks:
+            if len(self._said) < self._tasks or not all(one["round_trip_ms"] for one in self._said.values()):
                 return
             now = self._put_together()
             changed = {key for key, value in now.items() if key not in MOVING and value != self._logged.get(key)}

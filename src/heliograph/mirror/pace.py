@@ -55,7 +55,8 @@ class Pace:
 
     @property
     def is_known(self) -> bool:
-        return self._first < float("inf")
+        """Whether anything was answered yet."""
+        return bool(self._fastest)
 
     @property
     def round_trip_s(self) -> float:

@@ -18,7 +18,7 @@ from heliograph.mirror.pace import PLAIN_BYTES, Pace
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    round_trip_ms: float  # to the target
+    round_trip_ms: float  # to the target; 0: not known yet
     far: bool
     request_bytes: int  # a request to the target stops growing here
     merged_batch_bytes: int  # and a batch that is made of several
@@ -35,7 +35,7 @@ class Sizes:
 def decided(pace: Pace, lanes: Sequence[Lane]) -> Sizes:
     history = sum(lane.history for lane in lanes)
     return Sizes(
-        round_trip_ms=round(pace.round_trip_s * 1000, 2) if pace.is_known else 0.0,
+        round_trip_ms=max(round(pace.round_trip_s * 1000, 2), 0.01) if pace.is_known else 0.0,
         far=pace.is_known and pace.is_far,
         request_bytes=pace.request_bytes,
         merged_batch_bytes=pace.limits(1 << 30).merged_bytes,
