@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from heliograph.policy import cap_of
 from heliograph.types import Cap
 
-# What may pile up while nothing is to be copied, or while this process has no turn: half a second of thirty is 1.7 %.
+# What may pile up while nothing is to be copied, an answer is on its way or this process has no turn: half a second of
+# thirty is 1.7 %, and a source half a second away still gives all that it may.
 BURST_S = 0.5
 
 # Before a live lane is asked for: at a near broker an answer takes a millisecond, and every one would bring a batch.
