@@ -103,8 +103,8 @@ def test_a_cap_is_one_figure_for_all_tasks_and_live_records_overtake_history(
     per_second = (last - first) / (ended - began)
     print(f"{per_second / MB:.2f} MB/s of {CAP / MB:g}, {turned} epochs; {len(waits)} live, longest {max(waits):.3f} s")
     assert turned >= 1
-    # From above what buckets allow for, and no more; from below what a machine allows that others use. The 5 % of half a
-    # minute are measured by `python -m bench cap`.
+    # From above what buckets allow for and no more, from below what a machine allows that others use. The 5 % of half
+    # a minute are measured by `python -m bench cap`.
     assert 0.8 * CAP * WINDOW_S < last - first < 1.02 * CAP * (ended - began + BURST_S)
     assert len(waits) > 5 * WINDOW_S, "a live record goes by while a megabyte of history does"
     assert sorted(waits)[int(len(waits) * 0.95)] < 1.0
