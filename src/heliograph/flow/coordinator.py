@@ -213,7 +213,10 @@ class Coordinator:
         position = self._positions.known[route.tp]
         last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
         told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
-        return LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told)
+        history = self._observer.is_history(route.tp)
+        return LaneSpec(
+            route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told, history
+        )
 
     # ---------------------------------------------------------------- what tasks say
 

@@ -140,6 +140,12 @@ class Observer:
             rows = sorted((tp, row) for tp, row in self._rows.items() if tp in verdicts)
             return tuple(self._status(tp, row, verdicts[tp], mean, now) for tp, row in rows)
 
+    def is_history(self, tp: TopicPartition) -> bool:
+        """Whether its task said that it is far behind."""
+        with self._lock:
+            row = self._rows.get(tp)
+            return row is not None and row.history
+
     def latency(self) -> dict[str, Histogram]:
         with self._lock:
             return {topic: histogram.copy() for topic, histogram in self._latency.items()}

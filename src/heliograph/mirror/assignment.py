@@ -25,6 +25,7 @@ class LaneSpec:
     max_batch_bytes: int  # the remote topic's max.message.bytes
     last_run: Span | None = None  # what the offset map ends with
     told: frozenset[tuple[str, int, str]] = frozenset()  # incidents that are written down: kind, first offset, policy
+    history: bool = False  # whether it was far behind when it was last heard of
 
 
 @dataclass(frozen=True, slots=True)

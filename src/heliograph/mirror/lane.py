@@ -140,6 +140,7 @@ class Lane:
         lane.fetch_offset = spec.position.next_offset
         lane.map.last = spec.last_run
         lane.next_target = spec.position.target
+        lane.history = spec.history
         return lane
 
     def stand_at(self, position: Position, last_run: Span | None) -> None:
