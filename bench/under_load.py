@@ -64,10 +64,9 @@ def cap(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
     tps = [TopicPartition(job.remote, partition) for partition in range(partitions)]
     sizes: list[tuple[float, float]] = []
     with launched(job) as process, Client(rig.target.cluster) as client:
-        started = await_(
-            lambda: sum(rig.target.watch.ends(job.remote, partitions)) > 0, time.monotonic() + START_LIMIT_S
-        )
-        if not started:
+        deadline = time.monotonic() + START_LIMIT_S
+        await_(lambda: not process.running or sum(rig.target.watch.ends(job.remote, partitions)) > 0, deadline)
+        if not sum(rig.target.watch.ends(job.remote, partitions)):
             return Row(job.peer, run, "did not start", note=last_words(process))
         time.sleep(SETTLE_S)
         ends = time.monotonic() + scenario.seconds
