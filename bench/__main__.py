@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import click
 import psutil
 from confluent_kafka import KafkaException
 
-from bench import report, results, translation, turns
+from bench import endurance, report, results, translation, turns, under_load
 from bench.load import Loaded, load
 from bench.peers import Job
 from bench.results import EXACT, Measured, Row
@@ -38,13 +39,20 @@ WARM_SHARE = 0.75  # of a topic that the bare loops move before anybody is measu
 @click.option("--peers", default=",".join(PEERS), show_default=True, help="Which peers, separated by commas.")
 @click.option("--runs", default=1, show_default=True, help="How often each peer has its turn; the order alternates.")
 @click.option("--scale", default=1.0, show_default=True, help="Records and seconds, times this.")
+@click.option("--minutes", type=click.FloatRange(min=1), help="How long `soak` lasts. [default: 60]")
 @click.option("--save/--no-save", default=None, help="Renew results.md. [default: if all peers run at scale 1]")
-def main(scenarios: tuple[str, ...], peers: str, runs: int, scale: float, save: bool | None) -> None:
-    """Measure SCENARIOS (default: all of lz4, plain, large, tiny, far, many, latency, start; and, when named,
-    translation)."""
+def main(
+    scenarios: tuple[str, ...], peers: str, runs: int, scale: float, minutes: float | None, save: bool | None
+) -> None:
+    """Measure SCENARIOS.
+
+    By default all of lz4, plain, large, tiny, far, many, latency and start, which takes half an hour. When named:
+    translation (four minutes), beside (5 GB of history beside live records; six), cap (a byte-rate cap for a minute;
+    two), soak (half the maximum rate for --minutes, then bench/soak.svg).
+    """
     wanted = _peers(peers)
     try:
-        chosen = [scenario.scaled(scale) for scenario in select(scenarios)]
+        chosen = [_lasting(scenario.scaled(scale), minutes) for scenario in select(scenarios)]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that every `finally` runs, as it does for Ctrl-C
@@ -58,6 +66,10 @@ def main(scenarios: tuple[str, ...], peers: str, runs: int, scale: float, save: 
     click.echo(report.markdown({one.scenario: one for one in measured}))
     if any(row.verdict != EXACT and row.peer == "heliograph" for one in measured for row in one.rows):
         raise SystemExit(1)
+
+
+def _lasting(scenario: Scenario, minutes: float | None) -> Scenario:
+    return replace(scenario, seconds=minutes * 60) if scenario.kind == "soak" and minutes is not None else scenario
 
 
 def _peers(text: str) -> tuple[str, ...]:
@@ -125,6 +137,12 @@ def _turn(both: Rig, job: Job, loaded: Loaded | None, run: int, show: Progress) 
             return turns.bare_loops(both, job, loaded, run, show.say)
         if job.scenario.kind == "start":
             return turns.start(both, job, loaded, run, show.say)
+        if job.scenario.kind == "beside":
+            return under_load.beside(both, job, loaded, run, show.say)
+        if job.scenario.kind == "cap":
+            return under_load.cap(both, job, loaded, run, show.say)
+        if job.scenario.kind == "soak":
+            return endurance.soak(both, job, loaded, run, show.say, HOME / "soak.svg")
         return turns.copy(both, job, loaded, run, show.say)
     except (
         HeliographError,
@@ -145,7 +163,8 @@ def brief(row: Row) -> str:
         "records_per_s": "{:,.0f} records/s", "cpu_us_window": "{:,.2f} µs CPU a record", "p50_ms": "p50 {:,.1f} ms",
         "p99_ms": "p99 {:,.1f} ms", "first_record_s": "first record after {:.1f} s", "peak_mb": "peak {:,.0f} MB",
         "exact": "{:,.0f} on the very record", "places": "of {:,.0f}", "again_max": "up to {:,.0f} read again",
-        "missed": "{:,.0f} missed",
+        "missed": "{:,.0f} missed", "deviation_percent": "off the cap by {:.2f} %", "mb_per_s": "{:,.1f} MB/s",
+        "memory_growth_percent": "memory {:+.1f} %", "descriptor_growth": "{:+.0f} descriptors",
     }  # fmt: skip
     words = [text.format(row.figures[figure]) for figure, text in shown.items() if figure in row.figures]
     return ", ".join([row.verdict, *words, *([row.note] if row.note else [])])

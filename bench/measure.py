@@ -132,6 +132,14 @@ class Tree:
                 self._cpu_s[process.pid, process.create_time()] = times.user + times.system
         self.cpu.append((self._clock(), self.cpu_s))
 
+    def descriptors(self) -> int:
+        """Open ones, of all processes that live."""
+        count = 0
+        for process in self._discover():
+            with contextlib.suppress(psutil.Error):
+                count += process.num_fds()
+        return count
+
     def sample_memory(self) -> None:
         alive = [p for p in self._seen.values() if p.is_running()]
         self.memory.append((self._clock(), sum(proportional_bytes(p) for p in alive) / 1e6))

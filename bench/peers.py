@@ -41,6 +41,15 @@ class Job:
     def remote(self) -> str:
         return f"{self.alias}.{self.topic}"
 
+    @property
+    def live(self) -> str:
+        """Of kinds that stream beside the topic: where to."""
+        return f"{self.topic}-live"
+
+    @property
+    def remote_live(self) -> str:
+        return f"{self.alias}.{self.live}"
+
 
 def properties(job: Job) -> dict[str, str]:
     """The settings file of a turn."""
@@ -53,6 +62,10 @@ def properties(job: Job) -> dict[str, str]:
         f"{flow}.topics": job.topic,
         **SINGLE_COPIES,
     }
+    if job.scenario.kind in ("beside", "soak"):
+        base[f"{flow}.topics"] = f"{job.topic}, {job.live}"
+    if job.scenario.cap_bytes_per_s:
+        base[f"{flow}.max.bytes.per.second"] = str(job.scenario.cap_bytes_per_s)
     if job.scenario.kind == "groups":  # a copy that is not compacted itself: its offsets can be compared
         base["config.properties.exclude"] = ".*"
     return {**base, **(tuning(job) if job.peer == TUNED else {})}
@@ -126,7 +139,7 @@ def launched(job: Job) -> Iterator[Process]:
             maker.close()
         return
     path = write_properties(job.folder / f"{job.alias}.properties", properties(job))
-    command: list[str | Path] = [Path(sys.executable).with_name("heliograph"), "run", path]
+    command: list[str | Path] = [Path(sys.executable).with_name("heliograph"), "run", path, *job.scenario.arguments]
     process = Process("heliograph run", command, log_path=job.folder / f"{job.alias}.log")
     try:
         yield process

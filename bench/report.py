@@ -33,6 +33,35 @@ COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("steady memory MB", "steady_mb", ",.0f"),
         ("peak memory MB", "peak_mb", ",.0f"),
     ),
+    "beside": (
+        ("live p50 ms", "p50_ms", ",.1f"),
+        ("live p95 ms", "p95_ms", ",.1f"),
+        ("live p99 ms", "p99_ms", ",.1f"),
+        ("live most ms", "max_ms", ",.0f"),
+        ("live records measured", "measured", ",.0f"),
+        ("history MB/s", "mb_per_s", ",.1f"),
+        ("history s", "history_s", ",.0f"),
+    ),
+    "cap": (
+        ("cap MB/s", "cap_mb_per_s", ",.2f"),
+        ("MB/s", "mb_per_s", ",.2f"),
+        ("off by %, worst 30 s", "deviation_percent", ".2f"),
+        ("least MB/s in 30 s", "least_mb_per_s", ",.2f"),
+        ("most MB/s in 30 s", "most_mb_per_s", ",.2f"),
+        ("most MB/s in 1 s", "peak_mb_per_s", ",.2f"),
+    ),
+    "soak": (
+        ("minutes", "minutes", ",.0f"),
+        ("records/s", "records_per_s", ",.0f"),
+        ("p50 ms", "p50_ms", ",.1f"),
+        ("p99 ms", "p99_ms", ",.1f"),
+        ("p99 ms, second tenth", "p99_early_ms", ",.1f"),
+        ("p99 ms, last tenth", "p99_late_ms", ",.1f"),
+        ("memory MB, early", "memory_early_mb", ",.0f"),
+        ("memory MB, late", "memory_late_mb", ",.0f"),
+        ("descriptors, early", "descriptors_early", ",.0f"),
+        ("descriptors, late", "descriptors_late", ",.0f"),
+    ),
     "start": (
         ("first record s", "first_record_s", ".1f"),
         ("CPU s", "cpu_s", ".1f"),
@@ -51,6 +80,19 @@ COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 # What a reader must know of a kind of scenario before its table.
 ABOUT = {
+    "beside": (
+        "One flow copies both topics from the same moment on. The history is full before; the live records are those "
+        "sent between the first and the last record of history on the target, by one clock."
+    ),
+    "cap": (
+        "Bytes are the target broker's own word on its log (DescribeLogDirs), asked four times a second; every stretch "
+        "of 30 s is held against the cap."
+    ),
+    "soak": (
+        "First a full topic is copied, as in `lz4`; then batches are written to another at half of that rate, and 50 "
+        "records/s to a third one whose latency is measured. *Early* is after a tenth of the time, when the "
+        "JVM has settled; *late* is the end. The plot is [soak.svg](soak.svg)."
+    ),
     "groups": (
         "Every peer copies the same topics in three turns, stopped in order after each; then the groups commit, each "
         "somewhere in each of the six partitions, and every peer is started once more. An offset's place is the last "
@@ -58,7 +100,7 @@ ABOUT = {
         "records that a group placed there would get a second time; *missed*: records it would never get. How MM2 is "
         "tuned for this (a sync for every record, all intervals a second): `bench/peers.py`; as it comes, it copies "
         "aborted records too."
-    )
+    ),
 }
 
 
@@ -92,6 +134,9 @@ def _short(results: Mapping[str, Measured]) -> str:
         "copy": (("records/s", "records_per_s", ",.0f"), ("CPU µs/record", "cpu_us_window", ".2f")),
         "rate": (("p99 ms", "p99_ms", ",.0f"), ("steady memory MB", "steady_mb", ",.0f")),
         "start": (("first record after, s", "first_record_s", ".1f"),),
+        "beside": (("live p99 ms beside history", "p99_ms", ",.0f"),),
+        "cap": (("off the cap, %", "deviation_percent", ".1f"),),
+        "soak": (("p99 ms at half the maximum", "p99_ms", ",.0f"),),
         "groups": (("offsets on the very record, %", "exact_percent", ".0f"),),
     }
     for name, scenario in SCENARIOS.items():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Side = Literal["", "source", "target"]
-Kind = Literal["copy", "rate", "start", "groups"]
+Kind = Literal["copy", "rate", "start", "groups", "beside", "cap", "soak"]
 
 MM2, TUNED, HELIOGRAPH, LIMIT = "mm2", "mm2-tuned", "heliograph", "limit"
 PEERS = (MM2, TUNED, HELIOGRAPH, LIMIT)
@@ -27,6 +27,9 @@ class Scenario:
     kind `copy`: the topic is full before a peer starts; how fast is it copied?
     kind `rate`: records arrive at `rate_per_s` for `seconds` while the peer runs; how late are they, at what memory?
     kind `start`: from launching the command to the first record on the target.
+    kind `beside`: a full topic is copied while records arrive in another at `rate_per_s`; how late are those?
+    kind `cap`: a full topic is copied under a cap of `cap_bytes_per_s` for `seconds`; how near does it come?
+    kind `soak`: a topic is written at half the rate at which a full one was copied, for `seconds`; what grows?
     kind `groups`: `groups` consumer groups at random offsets; how near is each placed on the target? (See `groups`.)
     """
 
@@ -47,6 +50,8 @@ class Scenario:
     topic_config: tuple[tuple[str, str], ...] = ()  # of the source's topic; every peer carries it to its copy
     groups: int = 0
     brokers: tuple[tuple[str, str], ...] = ()  # further settings of both brokers
+    cap_bytes_per_s: int = 0
+    arguments: tuple[str, ...] = ()  # further ones of `heliograph run`
     by_default: bool = True  # whether it is among those of a run that names none
 
     def scaled(self, scale: float) -> Scenario:
@@ -108,6 +113,27 @@ SCENARIOS: dict[str, Scenario] = {
             brokers=(("log.cleaner.backoff.ms", "300"),),
             by_default=False,  # four minutes, of which MM2 as it comes waits one for its first checkpoints
         ),
+        Scenario(
+            "beside",
+            "5 GB of history in one topic (values of 1 KB) beside 250 records/s in another",
+            "beside", 4_900_000, 1000, rate_per_s=250, limit_s=400, peers=(TUNED, HELIOGRAPH),
+            by_default=False,  # three to six minutes, most of them MM2's
+        ),
+        Scenario(
+            "cap",
+            "a full topic under a cap of 10 MB/s for a minute, over changes of epochs",
+            "cap", 900_000, 1000, seconds=60, peers=(HELIOGRAPH,), cap_bytes_per_s=10_000_000,
+            arguments=("--epoch-seconds", "15"),
+            by_default=False,  # a minute and a half
+        ),
+        Scenario(
+            "soak",
+            "an hour at half the rate at which a full topic is copied",
+            "soak", 4_000_000, 230, codec="lz4", rate_per_s=50, seconds=3600, peers=(HELIOGRAPH,),
+            topic_config=(("retention.bytes", str(256 << 20)), ("segment.bytes", str(64 << 20))),
+            brokers=(("log.retention.check.interval.ms", "10000"),),
+            by_default=False,
+        ),
     )
 }  # fmt: skip
 
@@ -154,6 +180,13 @@ THRESHOLDS: dict[str, tuple[Threshold, ...]] = {
         Threshold("p99_ms", "", 1000, False, "p99 under a second"),
     ),
     "latency": (Threshold("p99_ms", "mm2-best", 1, False, "p99 not above MM2's (the better of the two)"),),
+    "beside": (Threshold("p99_ms", "", 1000, False, "p99 of the live records under a second"),),
+    "cap": (Threshold("deviation_percent", "", 5, False, "off the cap by 5 % at most, in any 30 s"),),
+    "soak": (
+        Threshold("memory_growth_percent", "", 5, False, "memory at the end at most 5 % above that after a tenth"),
+        Threshold("descriptor_growth", "", 0, False, "no more descriptors at the end than after a tenth"),
+        Threshold("p99_drift", "", 1.5, False, "p99 of the last tenth at most 1.5 × that of the second"),
+    ),
     "translation": (Threshold("not_exact", "", 0, False, "offsets not placed on the very record: none"),),
     "start": (Threshold("first_record_s", "mm2-best", 1.2, False, "within 1.2 × of MM2 (the better of the two)"),),
 }

@@ -107,7 +107,7 @@ def stream(rig: Rig, job: Job, run: int, say: Say) -> Row:
             return Row(job.peer, run, "did not start", note=last_words(process))
         feed = Source(source, job.topic, scenario.partitions, scenario.rate_per_s, scenario.value_bytes)
         with Sink(target, job.remote, scenario.partitions) as sink, feed:
-            _await(lambda: bool(sink.arrivals), began + START_LIMIT_S)
+            await_(lambda: bool(sink.arrivals), began + START_LIMIT_S)
             feed.full()
             counts_from = time.monotonic() + min(WARM_S, scenario.seconds / 4)
             ends = counts_from + scenario.seconds
@@ -116,7 +116,7 @@ def stream(rig: Rig, job: Job, run: int, say: Say) -> Row:
                 time.sleep(0.5)
             feed.finish()
             ended = min(time.monotonic(), ends)
-            _await(lambda: len(sink.arrivals) >= feed.sent, time.monotonic() + DRAIN_S)
+            await_(lambda: len(sink.arrivals) >= feed.sent, time.monotonic() + DRAIN_S)
     expected, actual = (w.ends(t, scenario.partitions) for w, t in ((source, job.topic), (target, job.remote)))
     finished = len(sink.arrivals) >= feed.sent
     return Row(job.peer, run, verdict(expected, actual, finished), _stream_figures(sink, tree, counts_from, ended))
@@ -151,7 +151,7 @@ def start(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
         if first is None:
             return Row(job.peer, run, "did not start", note=last_words(process))
         everything = first + job.scenario.limit_s
-        finished = _await(lambda: rig.target.watch.ends(job.remote, partitions) == loaded.ends, everything)
+        finished = await_(lambda: rig.target.watch.ends(job.remote, partitions) == loaded.ends, everything)
     judged = verdict(loaded.ends, rig.target.watch.ends(job.remote, partitions), finished)
     figures = {"first_record_s": first - began, "cpu_s": value_at(tree.cpu, first), "peak_mb": tree.peak_mb}
     return Row(job.peer, run, judged, figures)
@@ -166,7 +166,7 @@ def clear(rig: Rig, job: Job) -> None:
     os.sync()
 
 
-def _await(condition: Callable[[], bool], deadline: float) -> bool:
+def await_(condition: Callable[[], bool], deadline: float) -> bool:
     while not condition():
         if time.monotonic() >= deadline:
             return False

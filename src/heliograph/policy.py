@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from heliograph.errors import ConfigError
 from heliograph.javaregex import java_regex
-from heliograph.types import Flow, Naming, StartPoint, TopicPartition
+from heliograph.types import Cap, Flow, Naming, StartPoint, TopicPartition
 
 HEARTBEATS = "heartbeats"
 DEFAULT_POLICY = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
@@ -231,6 +231,14 @@ def partitions_of(flow: Flow, topic: str) -> int | None:
         return None
     fits = (rule.partitions for rule in flow.target_partitions if _filter((rule.topics,), ()).accepts(topic))
     return next(fits, None)
+
+
+def cap_of(caps: Sequence[Cap], topic: str) -> int | None:
+    """Which of the caps for topics this one is under: the first that fits. (It is under the flow's in any case.)"""
+    for index, cap in enumerate(caps):
+        if cap.topics is not None and _filter((cap.topics,), ()).accepts(topic):
+            return index
+    return None
 
 
 def should_replicate(flow: Flow, topic: str) -> bool:

@@ -98,6 +98,18 @@ class CountRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Cap:
+    """What may be copied in a second: of all topics of a flow together, or of those that `topics` (a name or a regular
+    expression, matched in full) fits and no pattern before it, together."""
+
+    bytes_per_s: int
+    topics: str | None = None  # None: of the flow
+
+    def __str__(self) -> str:
+        return f"{self.bytes_per_s}" if self.topics is None else f"{self.topics}={self.bytes_per_s}"
+
+
+@dataclass(frozen=True, slots=True)
 class Policies:
     """What a flow does about what should not have happened. `stop` parks the partition; the others always go on."""
 
@@ -160,6 +172,7 @@ class Flow:
     heartbeats_replication_factor: int = 3
     admin_timeout_s: float = 60.0
     on: Policies = Policies()
+    caps: tuple[Cap, ...] = ()
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from heliograph.cli.show import PARKED_SHOWN, JsonView, TableView, json_line, short, table, view
-from heliograph.flow.status import FlowStatus, ParkedPartition
+from heliograph.flow.status import CapStatus, FlowStatus, ParkedPartition
 
 BUSY = FlowStatus(
     "us->eu", "running", topics=12, partitions=1_024, tasks=16, records=123_456_789, bytes=987_654_321_000,
@@ -53,6 +53,13 @@ def test_reasons_and_parked_partitions_stand_below() -> None:
     assert "the Spark query ended: out of memory" in text
     assert "orders-3: the target has 3 partitions. Add partitions to us.orders" in text
     assert "payments: no permission. Allow WRITE" in text
+
+
+def test_caps_stand_below_with_what_is_used() -> None:
+    caps = (CapStatus(None, 10_000_000, 9_900_000.4), CapStatus("history", 2_500_000, 12_345.0))
+    text = "\n".join(drawn(FlowStatus("us->eu", "running", caps=caps)))
+    assert "us->eu: capped at 10 MB/s, using 9.9" in text
+    assert "us->eu: history capped at 2.5 MB/s, using 0.0123" in text
 
 
 def test_many_parked_partitions_are_counted_not_listed() -> None:

@@ -3,12 +3,12 @@
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import Coordinates
-from heliograph.types import Cluster, Flow, TopicPartition
+from heliograph.types import Cap, Cluster, Flow, TopicPartition
 from tests.kit import Heard
 
 
-def coordinator():
-    flow = Flow(*(Cluster(name, {"bootstrap.servers": "127.0.0.1:1"}) for name in "ab"))
+def coordinator(**more):
+    flow = Flow(*(Cluster(name, {"bootstrap.servers": "127.0.0.1:1"}) for name in "ab"), **more)
     return Coordinator(flow, Coordinates("127.0.0.1", 3, b"key"), epoch_seconds=60)
 
 
@@ -41,3 +41,12 @@ def test_stopping_ends_those_that_are_there_and_those_that_come():
     one.stop()
     one.joined((1, 1, 0), late)
     assert (there.words, late.words) == (["finish"], ["finish"])
+
+
+def test_a_task_that_is_begun_again_hears_its_share_of_a_cap(monkeypatch):
+    one = coordinator(caps=(Cap(10_000_000),))
+    monkeypatch.setattr(one._handover, "standing", lambda lanes, attempt: [])  # would read the positions topic
+    one._caps.begin(1, [[TopicPartition("t", 0)], [TopicPartition("t", 1)]], {})
+    voice = Heard()
+    one.joined((1, 1, 1), voice)
+    assert voice.words == ["positions", "shares"]

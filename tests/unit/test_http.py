@@ -341,6 +341,14 @@ def test_status_has_every_partition() -> None:
     (one,) = flow["partition_status"]
     assert (one["topic"], one["partition"], one["lag_seconds"], one["counters"]["records"]) == ("orders", 0, 2.5, 7)
     assert one["latency_ms"] == {"mean": 20.0, "most": 30}
+    assert flow["caps"] == [{"topics": "orders", "limit_bytes_per_s": 10_000_000, "bytes_per_s": 9_912_345.6}]
+
+
+def test_status_has_what_was_decided() -> None:
+    report = a_report(sizes={"tasks": 1, "far": False}, partitions=(a_partition(history=True),))
+    flow = json.loads(page("/status", report).body)["flows"][0]
+    assert flow["sizes"] == {"tasks": 1, "far": False}
+    assert flow["partition_status"][0]["history"] is True
 
 
 def test_metrics_come_in_the_form_that_is_accepted() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.cli.metrics import page as documentation
-from heliograph.flow.status import FlowReport, FlowStatus, PartitionStatus
+from heliograph.flow.status import CapStatus, FlowReport, FlowStatus, PartitionStatus
 from heliograph.flow.tally import COUNTERS
 from heliograph.flow.windows import Window
 from heliograph.metrics.exposition import Buckets, Page, accepts_openmetrics
@@ -37,7 +37,9 @@ def a_report(**more: object) -> FlowReport:
     latency.note(15, 100)
     latency.note(10**9, 1)
     values: dict[str, object] = {
-        "source": "us", "target": "eu", "status": FlowStatus("us->eu", "running", topics=1, partitions=2, tasks=1),
+        "source": "us", "target": "eu", "status": FlowStatus(
+            "us->eu", "running", topics=1, partitions=2, tasks=1, caps=(CapStatus("orders", 10_000_000, 9_912_345.6),)
+        ),
         "partitions": (a_partition(0), a_partition(1, state="stalled", stalled_s=7.0, lag_seconds=9.0)),
         "latency": {"orders": latency}, "checkpoint_latency": latency, "heartbeat_age_s": 0.4, "epochs": 3,
         "checkpoint_latencies": {("billing", "us.orders", 0): Spread(1, 12, 12, 12, 12)},

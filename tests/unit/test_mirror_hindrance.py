@@ -55,12 +55,19 @@ class Side:
         self.brokers = brokers
         self.stalled = False
         self.throttle = 0
+        self.cap = ""
 
     def is_stalled(self, lane: Lane) -> bool:
         return self.stalled
 
     def throttled_ms(self, lane: Lane) -> int:
         return self.throttle
+
+    def key_of(self, lane: Lane) -> int:
+        return 1
+
+    def held_back(self, lane: Lane) -> str:
+        return self.cap
 
 
 class Scene:
@@ -157,6 +164,11 @@ def test_rule_d_waits_for_the_target(scene: Scene) -> None:
     assert "has no leader on eu" in found.why
     assert found.blind
     assert not found.vague
+
+
+def test_a_cap_is_a_reason(scene: Scene) -> None:
+    scene.source.cap = "held back by max.bytes.per.second = 1000"
+    assert scene.look() == Hindrance("held back by max.bytes.per.second = 1000", blind=True)
 
 
 def test_parked_throttled_and_not_seen_yet(scene: Scene) -> None:

@@ -35,6 +35,7 @@ class Shares:
 
     buffers: list[bytes | memoryview]
     codec: int
+    size: int  # bytes of the batches that were divided, as they came
 
 
 def target_of(key: bytes | None, offset: int, targets: int) -> int:
@@ -158,7 +159,8 @@ class _Sharing:
                 if reached < end:
                     buffer += self._header(self._last, b"", 0)  # invariant C
         most = max(range(codecs.ZSTD + 1), key=self._bytes_by_codec.__getitem__)
-        return Shares([memoryview(buffer).toreadonly() for buffer in self._buffers], most)
+        buffers: list[bytes | memoryview] = [memoryview(buffer).toreadonly() for buffer in self._buffers]
+        return Shares(buffers, most, sum(self._bytes_by_codec))
 
     @staticmethod
     def _corrupt(head: header.Header, what: str) -> Any:

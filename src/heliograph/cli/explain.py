@@ -28,6 +28,7 @@ class Part:
     name: str
     kind: str  # flow, heartbeats, cluster
     values: tuple[Explained, ...]
+    sizes: str = ""  # what a flow decides by itself
 
 
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -61,7 +62,9 @@ def command(file: Path, flow: str | None, lenient: bool, as_json: bool) -> int:
 
 
 def _chosen(config: Config, wanted: str | None) -> list[Part]:
-    parts = [Part(flow.name, "flow", config.explained[flow.name]) for flow in config.flows]
+    from heliograph.flow.sizing import foreseen
+
+    parts = [Part(flow.name, "flow", config.explained[flow.name], foreseen(flow)) for flow in config.flows]
     parts += [Part(flow.name, "heartbeats", config.explained[flow.name]) for flow in config.heartbeat_only]
     parts += [Part(alias, "cluster", config.explained[alias]) for alias in config.clusters]
     if wanted is None:
@@ -82,6 +85,8 @@ def _lines(part: Part) -> Iterator[str]:
     for row in part.values:
         text = f"  {row.key:{key_width}}  {_shown(row):{value_width}}  {row.origin}"
         yield text if row.line else click.style(text, dim=True)
+    if part.sizes:
+        yield click.style(f"  sized by itself: {part.sizes}", dim=True)
     yield ""
 
 
@@ -109,5 +114,6 @@ def _document(parts: Sequence[Part], warnings: Sequence[str]) -> dict[str, Any]:
         "flows": {part.name: listed(part) for part in parts if part.kind == "flow"},
         "heartbeat_only": {part.name: listed(part) for part in parts if part.kind == "heartbeats"},
         "clusters": {part.name: listed(part) for part in parts if part.kind == "cluster"},
+        "sizes": {part.name: part.sizes for part in parts if part.kind == "flow"},
         "warnings": list(warnings),
     }

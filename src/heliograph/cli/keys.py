@@ -97,6 +97,24 @@ us->eu.target.partitions = orders.*:12, logs:1
   a committed offset for each source partition that holds records. In the checkpoints the upstream offset is the sum of
   these. No offset syncs are written.
 - `run --until-current` counts the records of divided topics; `--compare` does not read them.
+
+## How much is copied in a second
+
+`max.bytes.per.second` caps a flow, some of its topics, or both: a list of `[topic=]bytes`. A number alone is for all
+topics of the flow together; with a name or a regular expression (matched in full) it is for the topics that fit,
+together, and the first that fits a topic decides; the flow's own holds besides. The unit is bytes a second, of batches
+as they are appended, compressed as they are: 10 MB/s is `10000000`. Of a topic that is divided (`target.partitions`)
+batches count as they are fetched, once, however many partitions their records go to.
+
+```properties
+us->eu.max.bytes.per.second = 10000000, history\\\\..*=2000000
+```
+
+A cap is one figure, however many tasks the flow has: what one does not use the others get, and what is paused uses
+nothing. (Several processes that run one flow hold it each for itself.) It is held by not fetching, so what is too much
+waits on the source, and topics that are far behind wait before those that are live. Half a second's worth may come at
+once after a pause; a batch is never cut, so one that is larger than that is followed by a pause. A partition
+that has had no turn for more than 5 s counts as stalled, with the cap as its reason.
 """
 
 

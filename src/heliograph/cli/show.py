@@ -154,6 +154,7 @@ def _notes(statuses: Sequence[FlowStatus]) -> list[Text]:
         for one in status.orders[:PARKED_SHOWN]
         if one.topic is not None or status.state != one.word
     ]
+    notes += [Text(f"{status.name}: {cap.words}") for status in statuses for cap in status.caps]
     parked = [(status.name, one) for status in statuses for one in status.parked]
     notes += [_parked(name, one) for name, one in parked[:PARKED_SHOWN]]
     if len(parked) > PARKED_SHOWN:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from heliograph import policy
-from heliograph.config import counts, keys, starts, values
+from heliograph.config import caps, counts, keys, starts, values
 from heliograph.config.incidents import policies_of
 from heliograph.config.model import Explained
 from heliograph.config.naming import check_alias, check_overrides, naming_of, positions_topic
@@ -150,6 +150,7 @@ class Maker:
             heartbeats_replication_factor=reader.integer(base, "heartbeats.topic.replication.factor", 3),
             admin_timeout_s=reader.integer(base, "admin.timeout.ms", 60_000) / 1000,
             on=policies_of(base, reader),
+            caps=reader.read(base, "max.bytes.per.second", caps.caps, plain.caps),
         )
         return flow, tuple(reader.rows)
 

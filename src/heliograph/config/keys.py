@@ -121,6 +121,7 @@ _FLOW = _rows(
     replication.factor | FACTOR | 2 | Of new remote topics; -1: the target's default.
     target.partitions | COUNTS | - | Of remote topics; see above. Unset: as many as the source has. Heliograph's own.
     start | START | - | Where partitions begin that have no position yet; see above. Heliograph's own.
+    max.bytes.per.second | CAPS | - | Most bytes copied in a second, by flow and by topic; see above. Heliograph's own.
     refresh.topics.interval.seconds | INTERVAL | 600 | How often new topics and partitions are looked for.
     refresh.topics.enabled | BOOL | true | `false`: look for topics only at start.
     replication.policy.class | CLASS | DefaultReplicationPolicy | How topics are named; also `package.module:Class`.

@@ -29,6 +29,7 @@ class Kind(Enum):
     CLASS = "class"
     START = "list of `[topic[:partition]=]start`"
     COUNTS = "list of `[topic:]count`"
+    CAPS = "list of `[topic=]bytes`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from heliograph.config import counts, starts
+from heliograph.config import caps, counts, starts
 from heliograph.config.shape import Key, Kind
 from heliograph.javaregex import java_regex
 
@@ -40,6 +40,8 @@ def check(key: Key, text: str) -> None:
         starts.rules(text)
     elif key.kind is Kind.COUNTS:
         counts.rules(text)
+    elif key.kind is Kind.CAPS:
+        caps.caps(text)
 
 
 def boolean(text: str) -> bool:

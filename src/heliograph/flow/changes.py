@@ -15,12 +15,13 @@ from heliograph.types import Flow
 # Where records go, where positions stand, and how both are reached: nothing of a running flow would stay.
 ANEW = frozenset({"source", "target", "enabled", "naming", "positions_topic", "offset_storage_partitions"})
 # In an assignment: the next plan has it, and is made at once. Epochs overlap, so nobody waits.
-PLANNED = frozenset({"tasks_max", "isolation"})
+PLANNED = frozenset({"tasks_max", "isolation", "caps"})
 TOLD = frozenset({"on"})  # to the tasks, by a word
 # What there is to copy, and what its remote topics should be like: looked at again at once.
 SURVEYED = frozenset(
     {
         *("topics", "topics_exclude", "heartbeats_replication", "replication_factor", "start", "start_at"),
+        "target_partitions",
         *("refresh_topics_interval_seconds", "config_properties_exclude", "use_defaults_from", "lower_durability"),
     }
 )

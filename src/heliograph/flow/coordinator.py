@@ -26,6 +26,7 @@ from heliograph.errors import HeliographError
 from heliograph.flow import changes
 from heliograph.flow import report as reports
 from heliograph.flow.amends import Amends
+from heliograph.flow.caps import Caps
 from heliograph.flow.claims import Claims
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
@@ -41,6 +42,7 @@ from heliograph.flow.reach import same_cluster
 from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
+from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
@@ -66,6 +68,8 @@ class Coordinator:
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
         self._tally, self._relay = Tally(), Relay()
+        self._caps = Caps(flow.caps, self._tally)
+        self._sizing = Sizing(flow)
         self._positions = PositionsLog(self._planner, flow)
         self._incidents = Incidents(flow)
         self._amends = Amends(
@@ -216,6 +220,8 @@ class Coordinator:
         by_tp = {r.tp: r for r in routes if self._may_begin(r)}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
         self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
+        shares = self._caps.begin(epoch, self._shares, self._tally.rates())
+        self._sizing.begin(epoch, len(self._shares), len(by_tp))
         return [
             Assignment(
                 flow=self.flow.name,
@@ -236,6 +242,8 @@ class Coordinator:
                 storage_replication_factor=self.flow.offset_storage_replication_factor,
                 on=self.flow.on,
                 halted=self._helm.halted,
+                caps=self._caps.caps,
+                shares=shares[task],
                 relay=relay,
             )
             for task, share in enumerate(self._shares)
@@ -250,6 +258,7 @@ class Coordinator:
         """One, or a strand for each remote partition."""
         position = self._positions.known[route.tp]
         told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
+        history = self._observer.is_history(route.tp)
         if route.strands:
             return [
                 LaneSpec(
@@ -257,11 +266,13 @@ class Coordinator:
                     last_run=self._offsets.last_point(route.tp, remote.partition, route.topic_id),
                     told=told,
                     strands=len(route.strands),
+                    history=history,
                 )
                 for remote, own in zip(route.strands, position.strands, strict=True)
             ]
         last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
-        return [LaneSpec(route.tp, route.topic_id, route.remote, position, route.max_batch_bytes, last_run, told)]
+        place = (route.tp, route.topic_id, route.remote, position, route.max_batch_bytes)
+        return [LaneSpec(*place, last_run, told, history=history)]
 
     # ---------------------------------------------------------------- what tasks say
 
@@ -270,6 +281,8 @@ class Coordinator:
         self._relay.joined(task, voice)
         if task[2] > 0:
             self._tell_positions(task, voice, "positions")
+            if share := self._caps.share(task):
+                voice.say("shares", shares=share)
         with self._lock:
             stopping, outdated = self._stopping, self._outdated
         if stopping or outdated:
@@ -293,6 +306,9 @@ class Coordinator:
     def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
         self._tally.add(task, report)
         self._observer.reported(task, report)
+        self._sizing.reported(task, report)
+        for other, shares in self._caps.reported(task, report).items():
+            self._relay.tell(task[0], other, "shares", shares=shares)
         for lane in report["lanes"]:
             self._specialists.copied(_tp_of(lane), lane["run"])
         wishes = [lane for lane in report["lanes"] if lane.get("wish")]
@@ -405,7 +421,7 @@ class Coordinator:
         """Take up what an edited file says, alive (`changes.Way.ALIVE`). What that did, in words."""
         found = changes.changed(self.flow, flow)
         self.flow = self._presence.flow = flow
-        for part in (self._topics, self._claims, self._amends):
+        for part in (self._topics, self._claims, self._amends, self._caps, self._sizing):
             part.change(flow)
         did = []
         if found & changes.TOLD:
@@ -442,7 +458,7 @@ class Coordinator:
         return reports.status(self._look())
 
     def report(self) -> FlowReport:
-        return reports.report(self._look(), self._observer)
+        return replace(reports.report(self._look(), self._observer), sizes=self._sizing.decided())
 
     def _look(self) -> Look:
         with self._lock:
@@ -450,7 +466,7 @@ class Coordinator:
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
         figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
         standing = self._helm.orders.standing
-        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation)
+        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation, self._caps.status())
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

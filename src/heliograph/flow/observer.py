@@ -54,6 +54,7 @@ class Row:
     oldest_ms: int = -1
     newest_ms: int = -1
     bytes: int = 0
+    history: bool = False
 
 
 @dataclass(slots=True)
@@ -148,6 +149,12 @@ class Observer:
             rows = sorted((tp, row) for tp, row in self._rows.items() if tp in verdicts)
             return tuple(self._status(tp, row, verdicts[tp], mean, now) for tp, row in rows)
 
+    def is_history(self, tp: TopicPartition) -> bool:
+        """Whether its task said that it is far behind."""
+        with self._lock:
+            row = self._rows.get(tp)
+            return row is not None and row.history
+
     def latency(self) -> dict[str, Histogram]:
         with self._lock:
             return {topic: histogram.copy() for topic, histogram in self._latency.items()}
@@ -174,6 +181,7 @@ class Observer:
         row.end, row.why, row.oldest_ms = lane["end"], lane.get("why", ""), lane.get("oldest", -1)
         row.blind = bool(lane.get("blind", False)) or row.end < 0
         row.vague = bool(lane.get("vague", False))
+        row.history = bool(lane.get("history", False))
         if lane["state"] == "parked":
             row.parked, row.parked_at = f"{lane['reason']}. {lane['fix']}" if lane["fix"] else lane["reason"], now
         if not row.blind:
@@ -248,6 +256,7 @@ class Observer:
             bytes_per_s=moved.sum / row.moved.seconds(now),
             latency=latency,
             age=row.age.seen(now),
+            history=row.history,
         )
 
 

@@ -92,6 +92,13 @@ class Relay:
         for voice in voices:
             voice.say(word, **more)
 
+    def tell(self, epoch: int, task: int, word: str, **more: Any) -> None:
+        """To one task, whichever attempt at it there is."""
+        with self._lock:
+            voices = [voice for key, voice in self._voices.items() if key[:2] == (epoch, task)]
+        for voice in voices:
+            voice.say(word, **more)
+
     def end_all(self) -> None:
         """Nobody copies any more when this returns, unless somebody does not hear."""
         deadline = time.monotonic() + LET_END_S

@@ -15,7 +15,7 @@ from heliograph.flow.health import Health, Summary, summary
 from heliograph.flow.incidents import Counts
 from heliograph.flow.observer import Observer
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import SOUND, FlowReport, FlowStatus, Order, ParkedPartition, PartitionStatus
+from heliograph.flow.status import SOUND, CapStatus, FlowReport, FlowStatus, Order, ParkedPartition, PartitionStatus
 from heliograph.flow.tally import Tally
 from heliograph.flow.topics import Survey
 from heliograph.types import Flow, TopicPartition
@@ -60,6 +60,7 @@ class Look:
     incidents: Counts = field(default_factory=Counts)
     orders: tuple[Order, ...] = ()
     generation: int = 1
+    caps: tuple[CapStatus, ...] = ()
 
     @property
     def because(self) -> str:
@@ -133,6 +134,7 @@ def _status(look: Look, found: Summary) -> FlowStatus:
         last_incident=_last(look.incidents),
         orders=look.orders,
         generation=look.generation,
+        caps=look.caps,
     )
 
 

@@ -78,6 +78,25 @@ class ParkedPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class CapStatus:
+    """A cap and what is copied under it; `topics` None: of the whole flow."""
+
+    topics: str | None
+    limit_bytes_per_s: int
+    bytes_per_s: float  # of the last seconds
+
+    @property
+    def words(self) -> str:
+        whose = "" if self.topics is None else f"{self.topics} "
+        return f"{whose}capped at {_megabytes(self.limit_bytes_per_s)} MB/s, using {_megabytes(self.bytes_per_s)}"
+
+
+def _megabytes(size: float) -> str:
+    """To three figures: 10, 9.91, 0.002."""
+    return f"{size / 1e6:.3g}" if size < 1e9 else f"{size / 1e6:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
 class FlowStatus:
     """One flow at one moment. Counters count from the start of this process, rates are of the last seconds."""
 
@@ -105,6 +124,7 @@ class FlowStatus:
     last_incident: str = ""  # in words, if it is not old
     orders: tuple[Order, ...] = ()  # what operators paused or stopped, the whole flow first
     generation: int = 1  # of the file, when this flow was last touched by it
+    caps: tuple[CapStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +149,7 @@ class PartitionStatus:
     bytes_per_s: float
     latency: Spread  # both of the last half minute or minute
     age: Spread
+    history: bool = False  # far behind: it gives way to partitions that are not
 
     @property
     def healthy(self) -> bool:
@@ -151,6 +172,7 @@ class FlowReport:
     epochs: int = 0
     restarts: int = 0
     incidents: tuple[Incident, ...] = ()  # the last ones
+    sizes: Mapping[str, object] = field(default_factory=dict)  # what was decided by itself (flow.sizing)
 
     @property
     def healthy(self) -> bool:

@@ -83,6 +83,14 @@ class Tally:
         with self._lock:
             return dict(self._seen[tp].totals) if tp in self._seen else dict.fromkeys(COUNTERS, 0)
 
+    def bytes_by_topic(self) -> dict[str, int]:
+        """Acknowledged since the process began."""
+        found: dict[str, int] = {}
+        with self._lock:
+            for tp, seen in self._seen.items():
+                found[tp.topic] = found.get(tp.topic, 0) + seen.totals["bytes"]
+        return found
+
     def reached(self, tp: TopicPartition) -> int:
         """The next source offset, as last reported; -1: never."""
         with self._lock:

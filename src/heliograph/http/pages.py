@@ -70,6 +70,7 @@ def _flow(report: FlowReport) -> dict[str, Any]:
         "epochs": report.epochs,
         "query_restarts": report.restarts,
         "heartbeat_age_s": report.heartbeat_age_s,
+        "sizes": dict(report.sizes),
         "recent_incidents": [_incident(one) for one in report.incidents],
         "partition_status": [_partition(one) for one in report.partitions],
     }

@@ -79,7 +79,11 @@ def _flow(found: Page, report: FlowReport) -> None:
         found.add("heliograph_partitions", (*labels, health.value), count)
     for kind in Kind:
         found.add("heliograph_incidents_total", (*labels, str(kind)), status.incidents.get(str(kind), 0))
+    for cap in status.caps:
+        found.add("heliograph_cap_bytes_per_second", (*labels, cap.topics or ""), cap.limit_bytes_per_s)
+        found.add("heliograph_capped_bytes_per_second", (*labels, cap.topics or ""), round(cap.bytes_per_s, 1))
     found.add("heliograph_topics", labels, status.topics)
+    found.add("heliograph_history_partitions", labels, sum(one.history for one in report.partitions))
     found.add("heliograph_tasks", labels, status.tasks)
     found.add("heliograph_epoch", labels, status.epoch)
     found.add("heliograph_epochs_total", labels, report.epochs)

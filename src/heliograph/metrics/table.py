@@ -65,6 +65,9 @@ OF_FLOWS = (
     ),
     Metric("heliograph_topics", _G, FLOW, "Topics that the flow copies or should copy."),
     Metric("heliograph_partitions", _G, (*FLOW, "state"), "Partitions by their state."),
+    Metric(
+        "heliograph_history_partitions", _G, FLOW, "Partitions far behind their source, which give way to the others."
+    ),
     Metric("heliograph_tasks", _G, FLOW, "Tasks that are connected now."),
     Metric("heliograph_epoch", _G, FLOW, "The epoch that runs; counts from 1 again when the query is started again."),
     Metric("heliograph_epochs_total", _C, FLOW, "Epochs planned."),
@@ -82,6 +85,23 @@ OF_FLOWS = (
         FLOW,
         "From reading a group's offset on the source to its checkpoint being acknowledged by the target.",
         "seconds",
+    ),
+)
+
+OF_CAPS = (
+    Metric(
+        "heliograph_cap_bytes_per_second",
+        _G,
+        (*FLOW, "topics"),
+        "Most that may be copied in a second (`max.bytes.per.second`), by pattern of topics; empty: of the whole flow.",
+        "bytes_per_second",
+    ),
+    Metric(
+        "heliograph_capped_bytes_per_second",
+        _G,
+        (*FLOW, "topics"),
+        "What is copied under that cap, over the last 5 s.",
+        "bytes_per_second",
     ),
 )
 
@@ -205,6 +225,7 @@ OF_MM2 = (
 SECTIONS = {
     "Of the process": PROCESS,
     "Of flows": OF_FLOWS,
+    "Of caps": OF_CAPS,
     "Of incidents": OF_INCIDENTS,
     "Of topics": OF_TOPICS,
     "Of partitions": OF_PARTITIONS,

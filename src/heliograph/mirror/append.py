@@ -2,10 +2,11 @@
 
 A produce request takes one batch per partition, and a broker works on one request of a connection at a time; so a
 request carries a batch of every lane that has one ready, and several requests are on their way so that the broker never
-waits for us. Positions go the same way, as records to the positions topic.
+waits for us. Positions go the same way, as records to the positions topic. Lanes far behind have a connection of their
+own (`mirror.ways`): what is live does not wait for answers to history.
 
 Invariants:
-  a. Batches of one lane travel on one connection in the order of their sequences.
+  a. Batches of one lane travel on one connection in the order of their sequences; a lane changes it with no answer due.
   b. A request holds at most one batch of a partition, also where several lanes write to it (a topic that is divided).
   c. A lane's answer is used only while the lane still holds the batch it is about (it may have lost track since).
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk
 from heliograph.errors import BatchError, HeliographError, RecordTooLarge, WireError
+from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, Sent, Verdict
 from heliograph.mirror.pace import Pace
@@ -60,9 +62,9 @@ class Request:
 
 @dataclass(slots=True)
 class Pusher:
-    """A target broker."""
+    """A way to a target broker."""
 
-    node: int
+    key: int
     connection: Connection
     requests: deque[Request] = field(default_factory=deque)  # on their way; answers come in the same order
 
@@ -87,6 +89,7 @@ class Target:
         self._warden = warden
         self._pushers: dict[int, Pusher] = {}
         self._active: dict[Lane, None] = {}  # lanes with something to send, in turn
+        self._ways: dict[Lane, int] = {}  # which way a lane's batches went last; live: not in here
         self._notes: list[Note] = []
         self.pace = Pace()
         self.latencies = Tellings()
@@ -105,13 +108,13 @@ class Target:
     def push(self, now: float) -> float:
         """Send what can be sent. Returns when to try again at the latest (a backoff that ends)."""
         wait = float("inf")
-        by_node: dict[int, list[Lane]] = {}
+        by_key: dict[int, list[Lane]] = {}
         for lane in list(self._active):
             node = self.brokers.leader(lane.spec.remote)
             if node is None:
                 self.brokers.refresh()
-            elif self.brokers.connection(node) is not None:
-                by_node.setdefault(node, []).append(lane)
+            elif (key := self._choose(lane, node)) is not None and self.brokers.connection(key) is not None:
+                by_key.setdefault(key, []).append(lane)
             if lane.not_before > now:
                 wait = min(wait, lane.not_before)
         notes: dict[int, list[Note]] = {}
@@ -121,9 +124,25 @@ class Target:
                 self.brokers.refresh()
             elif self.brokers.connection(node) is not None:
                 notes.setdefault(node, []).append(note)
-        for node in {*by_node, *notes}:
-            self._push(self._pushers[node], by_node.get(node, []), notes.get(node, []), now)
+        for key in sorted({*by_key, *notes}):  # live before history
+            self._push(self._pushers[key], by_key.get(key, []), notes.get(key, []), now)
         return wait
+
+    def _choose(self, lane: Lane, node: int) -> int | None:
+        """The connection for its next batch; None: not before the answers on another one are in (invariant a)."""
+        way = self._ways.get(lane, ways.LIVE)
+        history = lane.history and self.brokers.connection(ways.key_of(node, ways.HISTORY)) is not None
+        wanted = ways.HISTORY if history else ways.LIVE
+        if way != wanted:
+            if any(sent.outstanding for sent in lane.in_flight):
+                return None
+            self._ways[lane] = way = wanted
+        return ways.key_of(node, way)
+
+    def key_of(self, lane: Lane) -> int | None:
+        """The connection its batches go by; None: nobody leads it."""
+        node = self.brokers.leader(lane.spec.remote)
+        return None if node is None else ways.key_of(node, self._ways.get(lane, ways.LIVE))
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
@@ -166,9 +185,9 @@ class Target:
             try:
                 pusher.connection.send(produce_request(pusher.connection.version("produce"), request.parts()))
             except WireError as error:
-                self.brokers.drop(pusher.node, error)
+                self.brokers.drop(pusher.key, error)
                 return
-            self.brokers.watch(pusher.node)
+            self.brokers.watch(pusher.key)
         for lane in lanes:
             if lane.idle:
                 self._active.pop(lane, None)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
-from heliograph.types import Cluster, Isolation, Policies, TopicPartition
+from heliograph.types import Cap, Cluster, Isolation, Policies, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class LaneSpec:
     last_run: Span | None = None  # what the offset map ends with
     told: frozenset[tuple[str, int, str]] = frozenset()  # incidents that are written down: kind, first offset, policy
     strands: int = 0  # the remote topic's partitions, if the topic is divided over them: this is one of so many lanes
+    history: bool = False  # whether it was far behind when it was last heard of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +61,6 @@ class Assignment:
     storage_replication_factor: int = 1  # of these two
     on: Policies = field(default_factory=Policies)
     halted: frozenset[TopicPartition] = frozenset()  # by an operator, when the plan was made
+    caps: tuple[Cap, ...] = ()
+    shares: tuple[float, ...] = ()  # of each cap, for this task, to begin with: bytes/s
     relay: bool = False  # tasks of the last epoch still copy: make ready, say so, and go on when they have handed over

@@ -1,7 +1,9 @@
 """The brokers of one cluster as an event loop sees them: who leads what, and an open connection to whom it needs.
 
-Never blocks: connections are dialled and metadata is asked in the background (`Dialer`, `Errands`). The loop's owner is
-told when a connection opened or was lost, and asks for metadata again when an answer says that a leader moved.
+A connection goes by its key: a node's id, and above it which of several to that node (`mirror.ways`); who needs only
+one says the id. Never blocks: connections are dialled and metadata is asked in the background (`Dialer`, `Errands`).
+The loop's owner is told when a connection opened or was lost, and asks for metadata again when an answer says that a
+leader moved.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Protocol
 
 from heliograph.errors import HeliographError, TimedOut, WireError
 from heliograph.mirror.errands import Errands
+from heliograph.mirror.ways import node_of
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Address, Client, Connection, Dialer, Metadata
 
@@ -95,7 +98,8 @@ class Brokers:
         """Open already, or None and being dialled."""
         if (connection := self._connections.get(node)) is not None:
             return connection
-        address = self.metadata.brokers.get(node) if self.metadata else None
+        address = self.metadata.brokers.get(node_of(node)) if self.metadata else None
+        # One dial at a time to an address: who is not served is asked for again with the next look.
         if address is not None and address not in self._dialling:
             self._dialling[address] = node
             self._dialer.dial(address, self.cluster)

@@ -1,10 +1,13 @@
-"""The reading side of a task: one incremental fetch session per source broker, chunks into lanes.
+"""The reading side of a task: one incremental fetch session per connection to a source broker, chunks into lanes.
 
-One fetch is outstanding per broker. Under a backlog the next is sent before the answer to the last is worked on, so the
-broker reads while we patch and append; a few live records are passed on first. A lane that holds enough is taken out of
-the session until it has drained, which is what bounds the memory of a task (invariant: queued bytes <= lanes with room
-× FETCH_PARTITION_BYTES + one response). What is fetched is a source partition; where it has several lanes, one fetch is
-for all of them (`mirror.strands`).
+One fetch is outstanding per session. What is live and what is far behind have sessions of their own (`mirror.ways`),
+and what a flow or its topics may copy in a second is held here, by not asking (`mirror.budget`). Under a backlog the
+next fetch is sent before the answer to the last is worked on, so the broker reads while we patch and append; a few live
+records are passed on first. A lane that holds enough is taken out of the session until it has drained, which is what
+bounds the memory of a task (invariant: queued bytes <= lanes with room × FETCH_PARTITION_BYTES + one response).
+
+What is fetched is a source partition; where it has several lanes, one fetch is for all of them (`mirror.strands`): it
+goes one way, and what it brings counts once.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from heliograph.batch import Limits
 from heliograph.errors import BatchError, HeliographError, WireError
+from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
+from heliograph.mirror.budget import Budget
 from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.puller import Puller
 from heliograph.mirror.strands import Bundle, bundles
 from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
@@ -34,7 +39,7 @@ FETCH_PARTITION_BYTES = 4 << 20
 # would be wasted memory, less than a response or two would leave the appender idle between fetches.
 LANE_BYTES = 8 << 20
 
-# All lanes of a task together. A thousand lanes that all have a backlog share it.
+# All lanes of a task together, history and live each. A thousand lanes that all have a backlog share it.
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
@@ -46,17 +51,6 @@ SHORT_POLL_MS = 5
 # An answer so small is a live partition's: what it brought goes out first, the next fetch behind it. With more, the
 # broker had better read on while we patch.
 PROMPT_BYTES = 64 << 10
-
-
-@dataclass(slots=True)
-class Puller:
-    """A source broker: its fetch session and the partitions it leads."""
-
-    node: int
-    connection: Connection
-    session: FetchSession
-    bundles: dict[TopicPartition, Bundle] = field(default_factory=dict)
-    outstanding: bool = False
 
 
 class Source:
@@ -71,13 +65,17 @@ class Source:
         pass_on: Callable[[], object],
         limits: Callable[[int], Limits],
         warden: Warden,
+        budget: Budget | None = None,
     ) -> None:
         self._bundles = bundles(lanes)
         self._warden = warden
+        self.budget = budget or Budget()
+        self._groups = {tp: self.budget.group_of(tp.topic) for tp in self._bundles}
         self._isolation = isolation
         self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
         self._pullers: dict[int, Puller] = {}
-        self._fetched_at: dict[TopicPartition, int] = {}  # those in a session -> node
+        self._fetched_at: dict[TopicPartition, int] = {}  # those in a session -> its key
+        self._dry: dict[int, float] = {}  # sessions that have used up their budget -> when there is some again
         self._homeless: set[TopicPartition] = set(self._bundles)  # those without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[Lane] = set()  # lanes that hold enough for now
@@ -90,8 +88,17 @@ class Source:
 
     # ---------------------------------------------------------------- the loop calls
 
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do, if nothing happens before."""
+        return min(self._dry.values(), default=float("inf"))
+
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+        for key in [key for key, at in self._dry.items() if now >= at]:
+            del self._dry[key]
+            if key in self._pullers:
+                self._pull(self._pullers[key])
         for tp in [tp for tp, at in self._later.items() if now >= at]:
             del self._later[tp]
             self._homeless.add(tp)
@@ -106,9 +113,9 @@ class Source:
         bundle = self._bundles[lane.spec.tp]
         bundle.reading[lane] = None
         self._place(bundle)
-        node = self._fetched_at.get(bundle.tp)
-        if node is not None:
-            self._pull(self._pullers[node])
+        key = self._fetched_at.get(bundle.tp)
+        if key is not None:
+            self._pull(self._pullers[key])
 
     def leave(self, lane: Lane) -> None:
         """Stop fetching it (parked, or lost track)."""
@@ -119,8 +126,8 @@ class Source:
             self._homeless.discard(tp)
             self._later.pop(tp, None)
             self._unseat(bundle)
-        elif (node := self._fetched_at.get(tp)) is not None:
-            self._want(self._pullers[node], bundle)  # the others may be further
+        elif (key := self._fetched_at.get(tp)) is not None:
+            self._want(self._pullers[key], bundle)  # the others may be further
 
     def is_stalled(self, lane: Lane) -> bool:
         """Whether it holds enough, and is not fetched until it has drained."""
@@ -130,6 +137,19 @@ class Source:
         """How long its broker makes us wait for a quota's sake, by the last answer."""
         puller = self._pullers.get(self._fetched_at.get(lane.spec.tp, -1))
         return puller.session.throttle_ms if puller else 0
+
+    def key_of(self, lane: Lane) -> int | None:
+        """The connection it is read by, or would be; None: nobody leads it."""
+        if (key := self._fetched_at.get(lane.spec.tp)) is not None:
+            return key
+        home = self._home(lane.spec.tp, history=lane.history)
+        return self.brokers.leader(lane.spec.tp) if home is None else home.key
+
+    def held_back(self, lane: Lane) -> str:
+        """In words, if it is not fetched for the sake of a cap."""
+        tp = lane.spec.tp
+        wants = lane in self._bundles[tp].reading and lane.high_watermark > lane.fetch_offset
+        return self.budget.words(self._groups[tp]) if wants and self._fetched_at.get(tp) in self._dry else ""
 
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""
@@ -146,8 +166,8 @@ class Source:
     # ---------------------------------------------------------------- brokers' news
 
     def moved(self) -> None:
-        for tp, node in list(self._fetched_at.items()):
-            if self.brokers.leader(tp) != node:
+        for tp, key in list(self._fetched_at.items()):
+            if self.brokers.leader(tp) != ways.node_of(key):
                 self._unseat(self._bundles[tp])
                 self._homeless.add(tp)
         self.tick(time.monotonic())
@@ -168,6 +188,8 @@ class Source:
         puller = self._pullers.pop(node, None)
         if puller is None:
             return
+        self._dry.pop(node, None)
+        self.budget.reserve(puller.group, -puller.reserved_bytes)
         for tp in puller.bundles:
             self._fetched_at.pop(tp, None)
             self._homeless.add(tp)
@@ -175,6 +197,8 @@ class Source:
     def received(self, node: int, tag: object, response: object) -> None:
         puller = self._pullers[node]
         puller.outstanding = False
+        self.budget.reserve(puller.group, -puller.reserved_bytes)
+        puller.reserved_bytes = 0
         if self.stopped:
             return
         try:
@@ -195,7 +219,7 @@ class Source:
             if part.records:
                 fresh.append((bundle, takers, part))
         for bundle, takers, part in fresh:  # headers only, unless it is divided: cheap
-            self._take(puller, bundle, takers, part)
+            self._take(bundle, takers, part)
         prompt = bool(fresh) and sum(len(part.records) for *_, part in fresh) <= PROMPT_BYTES
         if not prompt:
             self._pull(puller)
@@ -208,12 +232,12 @@ class Source:
 
     # ---------------------------------------------------------------- inside
 
-    def _take(self, puller: Puller, bundle: Bundle, takers: list[Lane], part: Fetched) -> None:
-        tp = bundle.tp
+    def _take(self, bundle: Bundle, takers: list[Lane], part: Fetched) -> None:
+        tp, held_bytes = bundle.tp, sum(lane.queued_bytes for lane in takers)
         committed = self._isolation == "read_committed"
         try:
-            chunks = bundle.chunks(takers, part, self._limits, read_committed=committed)
-            moved = [(lane, chunk) for lane, chunk in chunks if chunk.next_offset > lane.fetch_offset]
+            brought = bundle.brought(takers, part, self._limits, read_committed=committed)
+            moved = [(lane, chunk) for lane, chunk in brought.chunks if chunk.next_offset > lane.fetch_offset]
             if not moved:  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
             now_ms = time.time_ns() // 1_000_000
@@ -226,19 +250,25 @@ class Source:
                 lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
                 self.leave(lane)
             return
+        # What rule D skips or a strand has seen is free; what strands share is unpacked, and counts as it came.
+        queued_bytes = sum(lane.queued_bytes for lane in takers) - held_bytes
+        self.budget.take(self._groups[tp], min(queued_bytes, brought.bytes))
+        came = max((chunk.next_offset for _, chunk in moved), default=part.offset) - part.offset
         for lane in takers:
-            if lane.queued_bytes >= LANE_BYTES or self._full():
+            ways.judge(lane, len(part.records), came)
+            if lane.queued_bytes >= LANE_BYTES or self._full(lane.history):
                 self.leave(lane)
                 self._stalled.add(lane)
         if bundle.reading:
-            self._want(puller, bundle)
+            self._place(bundle)
 
-    def _full(self) -> bool:
+    def _full(self, history: bool) -> bool:
         # Only lanes that hold something count, and they are few: those stalled and those in the last response.
-        return sum(lane.queued_bytes for lane in self._stalled) >= TASK_BYTES
+        return sum(lane.queued_bytes for lane in self._stalled if lane.history == history) >= TASK_BYTES
 
     def _place(self, bundle: Bundle) -> None:
-        """Into the session of its leader's broker, if that is known and connected; otherwise it waits, homeless."""
+        """Into the session of its way to its leader's broker, if that is known and connected; otherwise it waits,
+        homeless. History goes with what is live until there is a way for it."""
         tp = bundle.tp
         for lane in [lane for lane in bundle.reading if lane.state is not State.FLOWING]:
             del bundle.reading[lane]
@@ -246,35 +276,40 @@ class Source:
             self._homeless.discard(tp)
             self._unseat(bundle)
             return
-        node = self.brokers.leader(tp)
-        puller = self._pullers.get(node) if node is not None else None
+        puller = self._home(tp, history=bundle.history)
         if puller is None:
             self._homeless.add(tp)
-            if node is None:
-                self.brokers.refresh()
-            else:
-                self.brokers.connection(node)
             return
         self._homeless.discard(tp)
-        self._fetched_at[tp] = puller.node
-        puller.bundles[tp] = bundle
+        changes = self._fetched_at.get(tp, puller.key) != puller.key
+        if changes:
+            self._unseat(bundle)
+        self._fetched_at[tp] = puller.key
         self._want(puller, bundle)
+        if changes:
+            self._pull(puller)
+
+    def _home(self, tp: TopicPartition, *, history: bool) -> Puller | None:
+        """Where it is to be fetched, if that is open; if it is not, it is being asked for."""
+        node = self.brokers.leader(tp)
+        if node is None:
+            self.brokers.refresh()
+            return None
+        way = 2 * self._groups[tp] + history
+        key = ways.key_of(node, way)
+        if key not in self._pullers:
+            self.brokers.connection(key)
+            key = ways.key_of(node, way & ~ways.HISTORY)
+        return self._pullers.get(key)
 
     def _unseat(self, bundle: Bundle) -> None:
         """Out of the session it is in, if it is in one."""
-        node = self._fetched_at.pop(bundle.tp, None)
-        if node is not None and (puller := self._pullers.get(node)):
-            puller.session.drop(bundle.tp)
-            puller.bundles.pop(bundle.tp, None)
+        key = self._fetched_at.pop(bundle.tp, None)
+        if key is not None and (puller := self._pullers.get(key)):
+            puller.unseat(bundle.tp)
 
     def _want(self, puller: Puller, bundle: Bundle) -> None:
-        tp = bundle.tp
-        puller.session.want(
-            tp,
-            bundle.fetch_offset,
-            topic_id=bundle.lanes[0].spec.topic_id,
-            max_bytes=self._wide.get(tp, FETCH_PARTITION_BYTES),
-        )
+        puller.seat(bundle, self._wide.get(bundle.tp, FETCH_PARTITION_BYTES))
 
     def _pull_all(self) -> None:
         for puller in list(self._pullers.values()):
@@ -283,15 +318,21 @@ class Source:
     def _pull(self, puller: Puller) -> None:
         if puller.outstanding or not puller.bundles or self.stopped:
             return
-        waits = any(self.brokers.leader(lane.spec.tp) == puller.node for lane in self._stalled)
-        puller.session.max_wait_ms = SHORT_POLL_MS if waits else LONG_POLL_MS
-        try:
-            puller.connection.send(puller.session.request())
-        except WireError as error:
-            self.brokers.drop(puller.node, error)
+        allowed = self.budget.allowance(puller.group, FETCH_BYTES, time.monotonic(), history=puller.is_history)
+        if not allowed.bytes:
+            self._dry[puller.key] = allowed.due
             return
-        puller.outstanding = True
-        self.brokers.watch(puller.node)
+        self._dry.pop(puller.key, None)
+        waits = any(self._home(lane.spec.tp, history=lane.history) is puller for lane in self._stalled)
+        try:
+            puller.ask(max_wait_ms=SHORT_POLL_MS if waits else LONG_POLL_MS, max_bytes=allowed.bytes)
+        except WireError as error:
+            self.brokers.drop(puller.key, error)
+            return
+        if puller.is_history:  # a live one may wait for long, and keeps nothing from anybody meanwhile
+            puller.reserved_bytes = allowed.bytes
+            self.budget.reserve(puller.group, allowed.bytes)
+        self.brokers.watch(puller.key)
 
     def _note(self, lanes: Iterable[Lane], part: Fetched) -> None:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0

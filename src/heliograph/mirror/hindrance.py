@@ -14,6 +14,7 @@ from heliograph.mirror.append import Target
 from heliograph.mirror.brokers import REQUEST_TIMEOUT_S, Brokers
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.ways import node_of
 from heliograph.types import TopicPartition
 
 # A broker that has been silent for so long hinders. Its fetch answers are due every half second, an append is answered
@@ -42,13 +43,15 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
         why = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
         return Hindrance(why or f"{target.brokers.cluster.alias} is being asked what it holds", True, vague=not why)
     # What is seen now stands before what was said last: behind NOT_LEADER_OR_FOLLOWER there may be no leader at all.
-    reading = of_partition(source.brokers, lane.spec.tp, now) or lane.read_trouble
+    reading = of_partition(source.brokers, lane.spec.tp, now, source.key_of(lane)) or lane.read_trouble
     if reading and not source.is_stalled(lane):  # one that holds enough is not read on purpose
         return Hindrance(reading, blind=True)
     if not lane.idle or lane.in_flight:
-        writing = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
+        writing = of_partition(target.brokers, lane.spec.remote, now, target.key_of(lane)) or lane.write_trouble
         if writing:
             return Hindrance(writing)
+    if held_back := source.held_back(lane):  # on purpose: its source's end is not seen either
+        return Hindrance(held_back, blind=True)
     throttled = source.throttled_ms(lane)
     if throttled:
         return Hindrance(f"{source.brokers.cluster.alias} throttles this client: a quota is used up")
@@ -57,8 +60,8 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
     return NONE
 
 
-def of_partition(brokers: Brokers, tp: TopicPartition, now: float) -> str:
-    """What is between us and the leader of a partition; "" if nothing is."""
+def of_partition(brokers: Brokers, tp: TopicPartition, now: float, key: int | None = None) -> str:
+    """What is between us and the leader of a partition, on this connection to it; "" if nothing is."""
     alias, metadata = brokers.cluster.alias, brokers.metadata
     if metadata is None:
         return brokers.trouble.message if brokers.trouble else f"{alias} has not said yet who leads {tp}"
@@ -70,14 +73,15 @@ def of_partition(brokers: Brokers, tp: TopicPartition, now: float) -> str:
         return (
             f"{tp} has no leader on {alias}: its replicas are on broker {holders}, and none of them that is up may lead"
         )
-    return _of_broker(brokers, partition.leader, now)
+    ours = key is not None and node_of(key) == partition.leader
+    return _of_broker(brokers, key if ours and key is not None else partition.leader, now)
 
 
-def _of_broker(brokers: Brokers, node: int, now: float) -> str:
-    alias, address = brokers.cluster.alias, brokers.metadata.brokers[node] if brokers.metadata else ""
-    connection = brokers.connected(node)
+def _of_broker(brokers: Brokers, key: int, now: float) -> str:
+    alias, address = brokers.cluster.alias, brokers.metadata.brokers[node_of(key)] if brokers.metadata else ""
+    connection = brokers.connected(key)
     if connection is None:
-        failure = brokers.failure(node)
+        failure = brokers.failure(key)
         if failure is not None:
             return f"{failure.message}; tried again within 2 s"
         return f"{alias} broker {address} is being connected to"

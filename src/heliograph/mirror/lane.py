@@ -112,6 +112,7 @@ class Lane:
     proven: bool = False  # the target has acknowledged something since rule D, so it checks our sequences (invariant c)
     high_watermark: int = -1
     queued_bytes: int = 0
+    history: bool = False  # far behind its source: it gives way to lanes that are not (mirror.ways)
     max_batch_bytes: int = 0
     not_before: float = 0.0  # no sending before this moment (backoff)
     failures: int = 0  # in a row, for the backoff
@@ -144,6 +145,7 @@ class Lane:
         lane.fetch_offset = spec.position.next_offset
         lane.map.last = spec.last_run
         lane.next_target = spec.position.target
+        lane.history = spec.history
         return lane
 
     def stand_at(self, position: Position, last_run: Span | None) -> None:

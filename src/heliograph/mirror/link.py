@@ -66,17 +66,15 @@ class Link:
     def await_word(self, word: str, timeout_s: float = 10.0) -> dict[str, Any]:
         """The coordinator's next message of this kind; empty if it does not come in time. Others are heard later."""
         deadline = time.monotonic() + timeout_s
-        others: list[dict[str, Any]] = []
-        found: dict[str, Any] = {}
-        while not found and self._connection is not None and (left := deadline - time.monotonic()) > 0:
-            if self._connection.poll(left):
-                for message in self.heard():
-                    if not found and message.get("say") == word:
-                        found = message
-                    else:
-                        others.append(message)
-        self._kept = others
-        return found
+        while True:
+            heard = self.heard()
+            found = next((message for message in heard if message.get("say") == word), None)
+            self._kept = [message for message in heard if message is not found]
+            if found is not None:
+                return found
+            left = deadline - time.monotonic()
+            if self._connection is None or left <= 0 or not self._connection.poll(left):
+                return {}
 
     @property
     def gone(self) -> bool:

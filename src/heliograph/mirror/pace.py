@@ -54,6 +54,11 @@ class Pace:
             self._fastest.popleft()
 
     @property
+    def is_known(self) -> bool:
+        """Whether anything was answered yet."""
+        return bool(self._fastest)
+
+    @property
     def round_trip_s(self) -> float:
         fastest = self._fastest[0][1] if self._fastest else 0.0
         return min(self._first, fastest)
@@ -78,4 +83,9 @@ class Pace:
         average = chunk.remaining_bytes / chunk.batches
         if not chunk.compressed:
             return average < PLAIN_BYTES
-        return average < self.round_trip_s * WORTH_BYTES_PER_S / IN_FLIGHT
+        return average < self.merges_below_bytes
+
+    @property
+    def merges_below_bytes(self) -> float:
+        """Compressed batches smaller than this: five of them a round trip are less than a partition should carry."""
+        return self.round_trip_s * WORTH_BYTES_PER_S / IN_FLIGHT

@@ -27,6 +27,14 @@ from heliograph.types import TopicPartition
 from heliograph.wire import Fetched
 
 
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What one answer holds for each, and how many bytes of it are to be copied, as they came: each counts once."""
+
+    chunks: list[tuple[Lane, Chunk]]
+    bytes: int
+
+
 @dataclass(slots=True, eq=False)
 class Bundle:
     """The lanes of one source partition, by target partition."""
@@ -43,6 +51,11 @@ class Bundle:
         """Invariant a."""
         return min(lane.fetch_offset for lane in self.reading)
 
+    @property
+    def history(self) -> bool:
+        """Which way the fetch goes: by the lane that is least far."""
+        return any(lane.history for lane in self.reading)
+
     def takers(self, offset: int) -> list[Lane]:
         """For whom an answer to a fetch from this offset is. For a lane alone: none that was asked for before it was
         reset (its invariant d); a strand takes what reaches its place."""
@@ -52,10 +65,10 @@ class Bundle:
             return [alone] if fits else []
         return [lane for lane in self.reading if lane.state is State.FLOWING and lane.fetch_offset >= offset]
 
-    def chunks(
+    def brought(
         self, takers: Sequence[Lane], part: Fetched, limits: Callable[[int], Limits], *, read_committed: bool
-    ) -> list[tuple[Lane, Chunk]]:
-        """What the answer holds for each. BatchError if its first batch cannot be read."""
+    ) -> Brought:
+        """BatchError if its first batch cannot be read."""
         if len(self.lanes) == 1:
             alone = takers[0]
             chunk = Chunk(
@@ -65,9 +78,9 @@ class Bundle:
                 read_committed=read_committed,
                 limits=limits(alone.max_batch_bytes),
             )
-            return [(alone, chunk)]
+            return Brought([(alone, chunk)], chunk.remaining_bytes)
         shares = split(part.records, len(self.lanes))
-        return [
+        chunks = [
             (
                 lane,
                 Chunk(
@@ -81,6 +94,7 @@ class Bundle:
             )
             for lane in takers
         ]
+        return Brought(chunks, shares.size)
 
 
 def bundles(lanes: Iterable[Lane]) -> dict[TopicPartition, Bundle]:
@@ -102,7 +116,7 @@ def position_of(lanes: Sequence[Lane]) -> Position:
     return join([lane.acked for lane in lanes]) if lanes[0].spec.strands else lanes[0].acked
 
 
-WORST = (State.FLOWING.value, State.LOST.value, State.PARKED.value)
+WORST = (State.FLOWING.value, State.LOST.value, State.HALTED.value, State.PARKED.value)
 SUMMED = ("records", "bytes", "batches", "skipped", "retries", "resyncs", "repeated", "lost")
 
 
@@ -131,6 +145,7 @@ def together(lanes: Sequence[Lane], rows: Sequence[dict[str, Any]]) -> dict[str,
         "why": whose + why["why"] if why["why"] == worst["reason"] else why["why"],
         "blind": any(row["blind"] for row in rows),
         "vague": why["vague"],
+        "history": any(row["history"] for row in rows),
         "oldest": min(oldest, default=-1),
         "latency": _spread(row["latency"] for row in rows),
         "age": _spread(row["age"] for row in rows),

@@ -25,6 +25,7 @@ from heliograph.errors import BrokerError, HeliographError
 from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
+from heliograph.mirror.budget import Budget
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.halts import Halts
 from heliograph.mirror.inquiry import Held, Inquiry
@@ -95,6 +96,7 @@ class Task:
             pass_on=lambda: self._target.push(time.monotonic()),
             limits=self._target.pace.limits,
             warden=self._warden,
+            budget=Budget(assignment.caps, assignment.shares),
         )
         self._inquiry = Inquiry(assignment, self._target.brokers.client)
         self._journal = Journal(assignment, self._lanes, self._target)
@@ -183,7 +185,7 @@ class Task:
                 said = bool(opened) and all(reached) and self._link.tell({"say": "ready"})
 
     def _turn(self, now: float, until: float) -> None:
-        again = self._target.push(now)
+        again = min(self._target.push(now), self._source.due)
         timeout = max(min(until, again) - now, 0.0)
         for key, events in self._selector.select(min(timeout, LISTEN_EVERY_S)):
             key.data(events)
@@ -200,6 +202,8 @@ class Task:
                 self._finishing = True
             elif message.get("say") == "turn" and not self._lingering:
                 self._seconds = self._deadline = 0.0
+            elif message.get("say") == "shares":
+                self._source.budget.deal(message["shares"], time.monotonic())
             elif message.get("say") == "go":
                 self._handed_over = True
                 self._stand_at(_told(message["lanes"]))

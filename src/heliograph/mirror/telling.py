@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from heliograph.mirror import hindrance
+from heliograph.mirror import hindrance, sizes
 from heliograph.mirror.append import Target
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.hindrance import Hindrance
@@ -49,6 +49,8 @@ class Telling:
             "trouble": [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble],
             "final": last and all(lane.acked == lane.written for lane in self._lanes),
             "latency": self._target.latencies.told(),
+            "caps": self._source.budget.told(),
+            "sizes": asdict(sizes.decided(self._target.pace, self._lanes)),
         }
         if not self._link.tell(report):
             self._told.clear()  # nobody heard it: say everything again
@@ -64,7 +66,7 @@ def _figures(lane: Lane, hindered: Hindrance) -> tuple[Any, ...]:
     c = lane.counts
     return (
         *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
-        *(hindered, lane.oldest_timestamp, _wish(lane)),
+        *(hindered, lane.oldest_timestamp, lane.history, _wish(lane)),
     )
 
 
@@ -97,6 +99,7 @@ def _of_lane(lane: Lane, hindered: Hindrance) -> dict[str, Any]:
         "why": hindered.why,
         "blind": hindered.blind,
         "vague": hindered.vague,
+        "history": lane.history,
         "oldest": lane.oldest_timestamp,
         "latency": lane.latency.told(),
         "age": lane.age.told(),
