@@ -11,7 +11,7 @@ from heliograph.config.diff import differences
 from heliograph.config.load import parse
 from heliograph.flow import changes
 from heliograph.flow.changes import Way, digest, way
-from heliograph.types import Cluster, Flow, Naming, Policies
+from heliograph.types import Cap, Cluster, CountRule, Flow, Naming, Policies
 
 BASE = """
 clusters = us, eu
@@ -80,6 +80,7 @@ def test_flows_that_come_and_go_are_not_explained_by_keys() -> None:
         (replace(FLOW, topics=("a",)), Way.ALIVE),
         (replace(FLOW, on=Policies(gap="stop")), Way.ALIVE),
         (replace(FLOW, tasks_max=3, emit_checkpoints_s=5.0), Way.ALIVE),
+        (replace(FLOW, caps=(Cap(1_000_000),), target_partitions=(CountRule(3),)), Way.ALIVE),
         (replace(FLOW, source=Cluster("us", {"bootstrap.servers": "c:1"})), Way.ANEW),
         (replace(FLOW, naming=Naming(separator="_")), Way.ANEW),
         (replace(FLOW, topics=("a",), positions_topic="p"), Way.ANEW),
@@ -94,7 +95,7 @@ def test_every_field_of_a_flow_has_its_way() -> None:
     assert named <= {one.name for one in fields(Flow)}
     assert changes.concerns_specialists(frozenset({"groups"}))
     assert changes.concerns_specialists(frozenset({"sync_topic_configs_s", "on"}))
-    assert not changes.concerns_specialists(frozenset({"on", "topics", "tasks_max"}))
+    assert not changes.concerns_specialists(frozenset({"on", "topics", "tasks_max", "caps", "target_partitions"}))
 
 
 def test_the_digest_is_of_what_is_done_and_not_of_how() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heliograph.flow.caps import Caps, Want, deal
 from heliograph.flow.tally import COUNTERS, Tally
-from heliograph.types import Cap, TopicPartition
+from heliograph.types import Cap, Cluster, Flow, TopicPartition
 
 MB = 1_000_000
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
@@ -100,6 +100,25 @@ def test_a_task_of_an_epoch_that_is_over_changes_nothing() -> None:
     clock.now += 1
     assert caps.reported((1, 1, 0), {"caps": [[MB, True]]}) == {}
     assert caps.share((1, 0, 0)) == []
+
+
+def test_other_caps_count_from_the_next_epoch() -> None:
+    caps, tally, clock = caps_of(Cap(10 * MB))
+    caps.begin(1, [[ORDERS], [CLICKS]], {})
+    caps.change(Flow(Cluster("us"), Cluster("eu"), caps=(Cap(6 * MB), Cap(2 * MB, "clicks"))))
+    for second in range(3):  # tasks of this epoch know one cap, and speak of one
+        clock.now += 1
+        for task in (0, 1):
+            report = {"lanes": [lane(ORDERS, MB * second)], "caps": [[MB, True]]}
+            tally.add((1, task, 0), report)
+            caps.reported((1, task, 0), report)
+    assert [one.limit_bytes_per_s for one in caps.status()] == [10 * MB]
+    assert caps.begin(2, [[ORDERS], [CLICKS]], {}) == [(3 * MB, MB), (3 * MB, MB)]
+    caps.reported((1, 0, 0), {"caps": [[MB, True]]})  # a late one of the epoch before
+    assert [one.limit_bytes_per_s for one in caps.status()] == [6 * MB, 2 * MB]
+    caps.change(Flow(Cluster("us"), Cluster("eu")))
+    assert caps.begin(3, [[ORDERS], [CLICKS]], {}) == [(), ()]
+    assert caps.status() == ()
 
 
 def test_what_is_used_is_what_was_acknowledged() -> None:

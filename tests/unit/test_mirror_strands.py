@@ -305,6 +305,19 @@ def test_the_world_sees_one_row_the_worst_of_its_strands(stage: Stage) -> None:
     assert row["reason"] == row["why"] == "to a.t-1: the disk is full"
     assert row["strands"].count(":") == 4 * N
     assert row["run"] is None
+    assert not row["history"]
+
+
+def test_a_halted_partition_is_seen_whatever_its_strands_did(stage: Stage) -> None:
+    from heliograph.mirror.hindrance import NONE
+
+    stage.lanes[0].lose_track()  # asked about, not answered yet
+    stage.lanes[1].history = True
+    for lane in stage.lanes[1:]:
+        lane.halt()
+    row = together(stage.lanes, [_of_lane(lane, NONE) for lane in stage.lanes])
+    assert (row["state"], row["reason"]) == ("halted", "")
+    assert row["history"], "one strand that is far behind is enough"
 
 
 # ---------------------------------------------------------------- several lanes, one partition

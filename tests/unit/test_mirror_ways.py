@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from heliograph.batch import Chunk, Limits, Record, encode
-from heliograph.mirror import append, fetch, ways
+from heliograph.mirror import append, fetch, sizes, ways
 from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.budget import Budget
@@ -93,9 +93,17 @@ def a_lane(tp: TopicPartition) -> Lane:
     return lane
 
 
+def a_strand(q: int, strands: int) -> Lane:
+    """Of OLD, which is divided."""
+    place = (OLD, TOPIC_ID, TopicPartition("a.t", q), Position(0, 100 + q, 0, 0, TOPIC_ID), 1 << 20)
+    lane = Lane.of(LaneSpec(*place, strands=strands))
+    lane.state = State.FLOWING
+    return lane
+
+
 @contextmanager
-def a_source(*caps: Cap) -> Iterator[Source]:
-    lanes = [a_lane(tp) for tp in (OLD, NEW)]
+def a_source(*caps: Cap, divided: int = 0) -> Iterator[Source]:
+    lanes = [*(a_strand(q, divided) for q in range(divided)), *([] if divided else [a_lane(OLD)]), a_lane(NEW)]
     with selectors.DefaultSelector() as selector:
         yield Source(
             Cluster("a"), lanes, selector, isolation="read_committed", arrived=lambda lane: None,
@@ -255,6 +263,69 @@ def test_without_caps_an_answer_is_as_large_as_ever(clock: Clock) -> None:
         assert live.requests[-1].max_bytes == FETCH_BYTES
 
 
+# -------------------- a divided partition
+
+
+def answer_divided(source: Source, key: int, end: int = FAR) -> int:
+    """Thirty records of as many keys in one packed batch; how many bytes came."""
+    at = min(lane.fetch_offset for lane in source._bundles[OLD].reading or source._bundles[OLD].lanes)
+    records = encode([Record(at + n, 1, b"%d" % n, bytes(20_000)) for n in range(30)], codec=1)
+    part = Fetched("", OLD.partition, 0, end, end, 0, (), records)
+    source.received(key, None, FetchAnswer(0, 0, SESSION, [(TOPIC_ID, part)]))
+    return len(records)
+
+
+def test_one_fetch_for_several_lanes_goes_one_way_by_the_one_least_far(clock: Clock) -> None:
+    with a_source(divided=3) as source:
+        slow, *others = source._bundles[OLD].lanes
+        open_(source, NODE)
+        open_(source, HISTORY_KEY)
+        answer_divided(source, NODE)
+        assert [lane.history for lane in (slow, *others)] == [True, True, True]
+        assert source._fetched_at == {OLD: HISTORY_KEY, NEW: NODE}
+
+        source.leave(slow)  # it holds enough
+        source._stalled.add(slow)
+        answer_divided(source, HISTORY_KEY, end=60)
+        assert [lane.history for lane in (slow, *others)] == [True, False, False]
+        assert source._fetched_at[OLD] == NODE, "those that are read are at the end"
+
+        source.reopen(slow)
+        assert source._fetched_at[OLD] == HISTORY_KEY, "the fetch goes back to where the slow one stood"
+        assert source._pullers[HISTORY_KEY].session.wanted(OLD) == slow.fetch_offset == 30
+        assert OLD not in source._pullers[NODE].bundles
+        assert not any(lane.history for lane in others), "what the others hold goes on, live"
+
+
+def test_what_a_fetch_for_several_lanes_brings_counts_once_as_it_came(clock: Clock) -> None:
+    with a_source(Cap(10_000_000), divided=3) as source:
+        open_(source, NODE)
+        clock.now = source.due
+        source.tick(clock.now)
+        came = answer_divided(source, NODE)
+        assert all(lane.queued_bytes > came for lane in source._bundles[OLD].lanes), "unpacked"
+        assert source.budget.told()[0][0] == came
+
+
+def test_what_is_halted_takes_nothing_of_a_cap(clock: Clock) -> None:
+    with a_source(Cap(10_000_000), divided=3) as source:
+        live = open_(source, NODE)
+        source.leave(lane_of(source, NEW))
+        clock.now = source.due
+        source.tick(clock.now)
+        assert len(live.requests) == 1
+        source.budget.told()
+        for lane in source._bundles[OLD].lanes:
+            source.leave(lane)
+            lane.halt()
+        answer_divided(source, NODE)
+        clock.now += 1
+        source.tick(clock.now)
+        assert source.budget.told() == [(0, False)], "nothing taken, and nobody waits"
+        assert len(live.requests) == 1
+        assert source.due == float("inf")
+
+
 # -------------------- writing
 
 
@@ -309,6 +380,22 @@ def test_a_lane_changes_its_connection_only_when_no_answer_is_due(clock: Clock) 
         target.push(clock.now)
         assert len(history.requests) == 1
         assert target.key_of(lane) == HISTORY_KEY
+
+
+def test_on_the_target_each_strand_goes_its_own_way(clock: Clock) -> None:
+    old, new = a_strand(0, 2), a_strand(1, 2)
+    old.history = True
+    with a_target([old, new]) as target:
+        open_(target, NODE)
+        open_(target, HISTORY_KEY)
+        for lane in (old, new):
+            fill(lane, 1)
+            target.wake(lane)
+        target.push(clock.now)
+        assert (target.key_of(old), target.key_of(new)) == (HISTORY_KEY, NODE)
+        assert target._pushers[NODE].requests[0].batches[0][0] is new
+        assert sizes.decided(target.pace, [old, new]).history == 1
+        assert sizes.decided(target.pace, [old, new]).live == 0, "it is one partition of the source"
 
 
 def test_history_goes_with_the_others_until_its_connection_is_there(clock: Clock) -> None:

@@ -219,8 +219,9 @@ class Coordinator:
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
         by_tp = {r.tp: r for r in routes if self._may_begin(r)}
         tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
-        self._shares = deal(sorted(by_tp), tasks, self._tally.rates(), self._shares)
-        shares = self._caps.begin(epoch, self._shares, self._tally.rates())
+        rates, halted = self._tally.rates(), self._helm.halted
+        self._shares = deal(sorted(by_tp), tasks, rates, self._shares)
+        shares = self._caps.begin(epoch, self._shares, {tp: rates[tp] for tp in rates.keys() - halted})
         self._sizing.begin(epoch, len(self._shares), len(by_tp))
         return [
             Assignment(
@@ -241,7 +242,7 @@ class Coordinator:
                 quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
                 storage_replication_factor=self.flow.offset_storage_replication_factor,
                 on=self.flow.on,
-                halted=self._helm.halted,
+                halted=halted,
                 caps=self._caps.caps,
                 shares=shares[task],
                 relay=relay,
