@@ -1,5 +1,7 @@
 """What a coordinator says to its tasks, without clusters: nothing here reaches for one."""
 
+from dataclasses import replace
+
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import Coordinates
@@ -50,3 +52,14 @@ def test_a_task_that_is_begun_again_hears_its_share_of_a_cap(monkeypatch):
     voice = Heard()
     one.joined((1, 1, 1), voice)
     assert voice.words == ["positions", "shares"]
+
+
+def test_another_cap_turns_the_page_and_counts_from_the_next_epoch():
+    one = coordinator(caps=(Cap(10_000_000),))
+    voice = Heard()
+    one._caps.begin(1, [[TopicPartition("t", 0)]], {})
+    one.joined((1, 0, 0), voice)
+    assert one.change(replace(one.flow, caps=(Cap(4_000_000),))) == "the next epoch begins now, by it"
+    assert voice.words == ["turn"]
+    assert one._caps.begin(2, [[TopicPartition("t", 0)]], {}) == [(4_000_000,)]
+    assert [cap.limit_bytes_per_s for cap in one.status().caps] == [4_000_000]
