@@ -390,6 +390,7 @@ def test_sequences_wrap_around(source: Kafka, backup: Kafka, flow: Flow, topic_n
     """After 2^31 records the next has sequence 0. A flow that stands shortly before goes over it, crash included."""
     near = 2**31 - 1000
     create_topic(source.confluent(), topic_name)
+    create_topic(backup.confluent(), remote(topic_name))  # were it not there, it would be taken for deleted
     with Client(backup.cluster()) as client:
         positions = PositionsLog(client, flow)
         positions.ensure()
