@@ -116,3 +116,26 @@ def test_an_answer_with_a_wrong_byte_is_an_error_or_another_answer(drawn, data):
     except ProtocolError:
         return
     assert sum(len(part.records) for _, part in ours.parts) <= len(frame)
+
+
+def test_a_view_is_measured_against_the_buffer_that_it_would_keep():
+    schema = load_entity_module("fetch", 12, EntityType.response)
+    part = schema.PartitionData(
+        partition_index=0,
+        error_code=ErrorCode.none,
+        high_watermark=1,
+        aborted_transactions=None,
+        records=b"r" * 100_000,
+    )
+    frame = framed(
+        schema.FetchResponse(
+            throttle_time=i32Timedelta.parse(0 * i32Timedelta.resolution),
+            error_code=ErrorCode.none,
+            responses=(schema.FetchableTopicResponse(topic="t", partitions=(part,)),),
+        )
+    )
+    for spare_bytes, kind in ((0, memoryview), (1_000_000, bytes)):
+        buffer = memoryview(bytearray(frame) + bytes(spare_bytes)).toreadonly()
+        [(_, fetched)] = decoder(FETCH, 12).read(buffer[: len(frame)])[1].parts
+        assert isinstance(fetched.records, kind)
+        assert bytes(fetched.records) == b"r" * 100_000

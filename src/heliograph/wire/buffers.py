@@ -24,17 +24,14 @@ class Buffers:
 
     def take(self, size: int) -> memoryview:
         """So many bytes, with anything in them, until the last view of them is gone."""
-        idle = [each for each in self._known if _is_idle(each)]
-        fitting = min((each for each in idle if len(each) >= size), key=len, default=None)
         largest = max(map(len, self._known), default=0)
         self._small_since = self._small_since + 1 if size * 4 < largest else 0
         if self._small_since > _IDLE:
-            self._known, self._small_since, fitting = [], 0, None
-        elif fitting is None or len(idle) > SPARE:
-            # The ones too small go first: what is asked for now is what will be asked for next.
-            for each in sorted(idle, key=len)[: len(idle) - SPARE + (fitting is None)]:
-                if each is not fitting:
-                    self._known = [other for other in self._known if other is not each]
+            self._known, self._small_since = [], 0
+        idle = sorted(filter(_is_idle, self._known), key=len)
+        for each in idle[:-SPARE]:  # the small ones: what is asked for now is what will be asked for next
+            self._known = [other for other in self._known if other is not each]
+        fitting = next((each for each in idle[-SPARE:] if len(each) >= size), None)
         if fitting is None:
             fitting = bytearray(size + size // 8)
             self._known.append(fitting)

@@ -1,8 +1,8 @@
 """What a broker answers to a fetch, read by hand: gigabytes pass here, and kio would copy each of them once more.
 
 Answers for the layout of Fetch responses from version 12 on (every broker from 2.8 on speaks it) and for what may stay
-in the frame it came in. Which of the answers are still wanted is the session's business. Older versions are kio's, with
-the same field names; a test holds the two together, version by version.
+in the frame it came in. Which of the answers are still wanted is the session's business. Single fields and versions
+before that are read by kio; a test holds the two together, version by version.
 
 Invariant: a view of a frame keeps all of its buffer, so only records that make up a good part of it are views, the
 others copies: what is held in memory is at most 1 / VIEW_SHARE times what is queued.
@@ -13,6 +13,8 @@ from __future__ import annotations
 import struct
 import uuid
 from dataclasses import dataclass
+
+from kio.serial.readers import read_compact_string, read_unsigned_varint, read_uuid
 
 from heliograph.types import TopicPartition
 from heliograph.wire.frames import SHARED_BYTES
@@ -63,7 +65,7 @@ def read(frame: memoryview, at: int, version: int) -> tuple[FetchAnswer, int]:
     """The body of a response that begins at `at`, and where it ends."""
     try:
         return _answer(frame, at, version)
-    except (struct.error, IndexError) as error:
+    except struct.error as error:
         raise ValueError(f"it ends too early ({len(frame)} bytes)") from error
 
 
@@ -72,14 +74,13 @@ def _answer(frame: memoryview, at: int, version: int) -> tuple[FetchAnswer, int]
     answer = FetchAnswer(throttle_ms, error, session_id, [])
     topics, at = _unsigned(frame, at + _FRONT.size)
     for _ in range(topics - 1):
-        topic_id, name = None, ""
+        topic_id: uuid.UUID | None = None
+        name = ""
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-            raw, at = _bytes(frame, at, 16)
-            topic_id = uuid.UUID(bytes=bytes(raw))
+            topic_id, size = read_uuid(frame, at)
         else:
-            length, at = _unsigned(frame, at)
-            raw, at = _bytes(frame, at, length - 1)
-            name = str(raw, "utf-8")
+            name, size = read_compact_string(frame, at)
+        at += size
         partitions, at = _unsigned(frame, at)
         for _ in range(partitions - 1):
             part, at = _partition(frame, at, name)
@@ -98,7 +99,8 @@ def _partition(frame: memoryview, at: int, topic: str) -> tuple[Fetched, int]:
     at += 4  # the preferred read replica: we ask leaders
     length, at = _unsigned(frame, at)
     records, at = _bytes(frame, at, max(length - 1, 0))
-    kept = records if len(records) > max(SHARED_BYTES, len(frame) * VIEW_SHARE) else bytes(records)
+    buffer_bytes = len(frame.obj)  # type: ignore[arg-type]  # typed as any object; it may be larger than the frame
+    kept = records if len(records) > max(SHARED_BYTES, buffer_bytes * VIEW_SHARE) else bytes(records)
     leader = (-1, -1)
     tags, at = _unsigned(frame, at)
     for _ in range(tags):
@@ -113,17 +115,8 @@ def _partition(frame: memoryview, at: int, topic: str) -> tuple[Fetched, int]:
 
 def _unsigned(frame: memoryview, at: int) -> tuple[int, int]:
     """An unsigned varint and where it ends."""
-    value = frame[at]
-    if value < 0x80:
-        return value, at + 1
-    value &= 0x7F
-    for shift in (7, 14, 21, 28):
-        at += 1
-        byte = frame[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at + 1
-    raise ValueError("a length of more than five bytes")
+    value, size = read_unsigned_varint(frame, at)
+    return value, at + size
 
 
 def _bytes(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
