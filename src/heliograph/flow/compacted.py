@@ -13,7 +13,12 @@ from heliograph.batch import Record, decode_all, encode
 from heliograph.errors import BrokerError, ConfigError, WireError
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic
-from heliograph.wire.codes import INVALID_REPLICATION_FACTOR, TOPIC_ALREADY_EXISTS
+from heliograph.wire.codes import (
+    INVALID_REPLICATION_FACTOR,
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    broker_error,
+)
 
 FETCH_BYTES = 4 << 20
 BATCH_RECORDS = 2000  # per append: well below any limit of a batch's size
@@ -29,8 +34,11 @@ class CompactedLog:
 
     def ensure(self, partitions: int, replication_factor: int, key: str) -> None:
         """Made as MM2 would: compacted. `key` is what the replication factor is called in the file."""
-        if self.count():
-            return
+        if not self.count():
+            self._create(partitions, replication_factor, key)
+        self._await()
+
+    def _create(self, partitions: int, replication_factor: int, key: str) -> None:
         spec = NewTopic(self.topic, partitions, replication_factor, {"cleanup.policy": "compact"})
         error = self._client.create_topics([spec])[self.topic]
         if error is not None and error.code == INVALID_REPLICATION_FACTOR:
@@ -40,11 +48,23 @@ class CompactedLog:
             )
         if error is not None and error.code != TOPIC_ALREADY_EXISTS:
             raise error
+
+    def _await(self) -> None:
+        """Until the leader of every partition has heard of it: one broker's word that it is there is not theirs, and a
+        busy one hears of new topics seconds later."""
         deadline = time.monotonic() + APPEAR_S
-        while not self.count():
+        while not self._known_to_leaders():
             if time.monotonic() > deadline:
-                raise BrokerError(3, "UNKNOWN_TOPIC_OR_PARTITION", "created but not to be seen", topic=self.topic)
+                why = f"created, but its leaders do not know it after {APPEAR_S:g} s"
+                raise broker_error(UNKNOWN_TOPIC_OR_PARTITION, why, cluster=self._client.alias, topic=self.topic)
             time.sleep(0.05)
+
+    def _known_to_leaders(self) -> bool:
+        tps = [TopicPartition(self.topic, p) for p in range(self.count())]
+        found = self._client.list_offsets(tps, at="latest").values()
+        return bool(tps) and not any(
+            isinstance(end, BrokerError) and end.code == UNKNOWN_TOPIC_OR_PARTITION for end in found
+        )
 
     def ensure_storage(self, flow: Flow) -> None:
         """Made as Connect makes its offset storage."""
