@@ -17,11 +17,11 @@ from confluent_kafka.admin import AdminClient
 from heliograph.embedded import Kafka
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
-from heliograph.flow.rewinds import Rewinds
 from heliograph.flow.status import FlowStatus
 from heliograph.mirror import task as task_module
 from heliograph.mirror.assignment import Assignment
 from heliograph.mirror.task import LEFT_OVER, Task
+from heliograph.sync.rewinds import Rewinds
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 from tests.kit import contents, read_all, wait_until

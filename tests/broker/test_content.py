@@ -20,8 +20,8 @@ from crc32c import crc32c
 from heliograph.batch import Header, encode, headers
 from heliograph.batch import Record as BatchRecord
 from heliograph.embedded import Kafka
-from heliograph.flow.positions import PositionsLog
 from heliograph.mirror.positions import Position
+from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Connection, produce_request, produced
 from tests.broker.engine import Engine, assert_same, mirror, one_flow, stable_ends

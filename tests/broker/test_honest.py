@@ -31,9 +31,9 @@ from confluent_kafka.admin import (
 
 from heliograph.cli.main import run as command
 from heliograph.embedded import Kafka, running
-from heliograph.flow.incidents import Incident, Incidents
-from heliograph.flow.quarantine import Kept, Quarantine
 from heliograph.mirror import task as task_module
+from heliograph.state.incidents import Incident, Incidents
+from heliograph.state.quarantine import Kept, Quarantine
 from heliograph.types import Flow, Policies
 from heliograph.wire import Client
 from tests.broker.engine import Engine, assert_same, mirror, one_flow

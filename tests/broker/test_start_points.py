@@ -13,9 +13,9 @@ import pytest
 from heliograph.cli.main import run
 from heliograph.config.load import load
 from heliograph.embedded import Kafka, mm2_properties
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
 from heliograph.flow.presence import holders
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 from tests.broker.engine import Engine, mirror

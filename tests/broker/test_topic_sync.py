@@ -27,10 +27,10 @@ from confluent_kafka.admin import (
 from structlog.typing import EventDict
 
 from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties
-from heliograph.flow.acls import AclSync
-from heliograph.flow.configs import ConfigSync
 from heliograph.flow.topics import Survey, Topics
 from heliograph.policy import IDENTITY_POLICY
+from heliograph.sync.acls import AclSync
+from heliograph.sync.configs import ConfigSync
 from heliograph.types import Cluster, Flow, Naming
 from heliograph.wire import Client
 from tests.broker.engine import Engine, assert_same, one_flow

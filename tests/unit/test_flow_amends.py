@@ -8,10 +8,10 @@ import pytest
 
 from heliograph.errors import BrokerError
 from heliograph.flow.amends import Amends
-from heliograph.flow.positions import PositionsLog
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.incidents import Book, encode, key_of
 from heliograph.mirror.positions import Position
+from heliograph.state.positions import PositionsLog
 from heliograph.types import Cluster, Flow, Policies, TopicPartition
 from heliograph.wire import TopicMeta
 

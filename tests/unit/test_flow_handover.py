@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.flow.handover import Handover
-from heliograph.flow.positions import PositionsLog
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position, decode
+from heliograph.state.positions import PositionsLog
 from heliograph.types import Cluster, Flow, TopicPartition
 
 ONE, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -26,12 +26,15 @@ ROOMS: dict[str, set[str]] = {
     "mirror": {"wire", "batch", "policy", "formats"},  # the data plane, inside a task
     "cache": set(),  # a place, nothing else
     "spark": {"mirror", "batch", "cache"},  # a border: the engine; batch only to warm its kernels
-    "flow": {"wire", "batch", "policy", "formats", "mirror", "spark"},  # coordinators
+    "state": {"wire", "batch", "policy", "formats", "mirror"},  # topics of ours that hold state
+    "sync": {"wire", "batch", "policy", "formats", "mirror", "state"},  # what is kept equal beside the records
+    "flow": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "spark"},  # coordinators
+    "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "flow"},  # looking before and after
     "metrics": {"flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
-    "http": {"flow", "metrics"},  # a border: sockets
+    "http": {"state", "flow", "metrics"},  # a border: sockets
     "embedded": {"cache"},
     "control": set(),  # a border: sockets
-    "cli": {"config", "policy", "flow", "wire", "embedded", "http", "metrics", "control"},
+    "cli": {"config", "policy", "state", "sync", "flow", "review", "wire", "embedded", "http", "metrics", "control"},
 }
 EVERYBODYS = {"errors", "types"}
 
@@ -40,7 +43,7 @@ BORDERS: dict[str, set[str]] = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "kio": {"wire"},
-    "confluent_kafka": {"embedded", "cli", "flow"},  # never in the data path
+    "confluent_kafka": {"embedded", "cli", "review"},  # never in the data path
     "numba": {"batch"},
     "cramjam": {"batch"},
     "click": {"cli", "embedded"},  # embedded: the proxy is a program of its own

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from heliograph.cli.metrics import page as documentation
 from heliograph.flow.status import CapStatus, FlowReport, FlowStatus, PartitionStatus
 from heliograph.flow.tally import COUNTERS
-from heliograph.flow.windows import Window
 from heliograph.metrics.exposition import Buckets, Page, accepts_openmetrics
 from heliograph.metrics.figures import page
 from heliograph.metrics.table import METRICS, Kind
 from heliograph.mirror.timing import BOUNDS_MS, Histogram, Spread
+from heliograph.sync.windows import Window
 from tests.exposition import parse
 
 ROOT = Path(__file__).parent.parent.parent

@@ -1,4 +1,4 @@
-"""`heliograph adopt FILE [FLOW]`: what is found of an MM2, and what becomes of it. How: `flow.adoption`."""
+"""`heliograph adopt FILE [FLOW]`: what is found of an MM2, and what becomes of it. How: `review.adoption`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heliograph.cli.chosen import columns, flows_of, load_config
 from heliograph.cli.logs import log_options
 
 if TYPE_CHECKING:
-    from heliograph.flow.adoption import Continuation, Findings
+    from heliograph.review.adoption import Continuation, Findings
 
 SHOWN = 50  # partitions
 READY, STILL_RUNS = 0, 3
@@ -38,8 +38,8 @@ def command(file: Path, flow: str | None, output: str, lenient: bool) -> int:
 
     Exit codes: 0 `run` may take over, 3 an MM2 still runs: stop it first, or records come twice; 2 bad input.
     """
-    from heliograph.flow.adoption import look
     from heliograph.flow.reach import check_clusters
+    from heliograph.review.adoption import look
     from heliograph.wire import Client
 
     flows = flows_of(load_config(file, lenient), flow)

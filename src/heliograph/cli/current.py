@@ -1,5 +1,5 @@
-"""`run --until-current`: how far it is, when it is over, and what it came to. What is looked at: `flow.goal`,
-`flow.audit`."""
+"""`run --until-current`: how far it is, when it is over, and what it came to. What is looked at: `review.goal`,
+`review.audit`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import click
 from heliograph.cli.chosen import columns
 from heliograph.cli.main import say
 from heliograph.errors import HeliographError
-from heliograph.flow.audit import Checked, audit, compared
-from heliograph.flow.goal import Goal, Left
 from heliograph.flow.status import Runner
+from heliograph.review.audit import Checked, audit, compared
+from heliograph.review.goal import Goal, Left
 from heliograph.types import Flow
 
 NAMED = 20  # partitions in the summary before "and n more"

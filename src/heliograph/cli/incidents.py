@@ -15,7 +15,7 @@ from heliograph.cli.logs import log_options
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
-    from heliograph.flow.incidents import Incident
+    from heliograph.state.incidents import Incident
 
 
 @click.command("incidents", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -49,7 +49,7 @@ def command(file: Path, flow: str | None, topic: str | None, output: str, lenien
 
 
 def _read(flow: Flow) -> list[Incident]:
-    from heliograph.flow.incidents import Incidents
+    from heliograph.state.incidents import Incidents
 
     incidents = Incidents(flow)
     try:
@@ -60,7 +60,7 @@ def _read(flow: Flow) -> list[Incident]:
 
 
 def _lines(flow: Flow, found: Iterable[Incident], output: str) -> Iterable[str]:
-    from heliograph.flow.incidents import span
+    from heliograph.state.incidents import span
 
     for one in found:
         at = datetime.fromtimestamp(one.at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""`heliograph offsets list|set|reset FILE FLOW`: where a flow stands, and where it shall go on. How: `flow.shifts`."""
+"""`heliograph offsets list|set|reset FILE FLOW`: where a flow stands, and where it goes on. How: `review.shifts`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from heliograph.cli.chosen import columns, flows_of, load_config
 from heliograph.cli.logs import log_options
 
 if TYPE_CHECKING:
-    from heliograph.flow.positions import PositionsLog
-    from heliograph.flow.shifts import Selection, Shift
-    from heliograph.flow.standing import Standing
+    from heliograph.review.shifts import Selection, Shift
+    from heliograph.review.standing import Standing
+    from heliograph.state.positions import PositionsLog
     from heliograph.types import Flow
     from heliograph.wire import Client
 
@@ -56,8 +56,8 @@ class Session(NamedTuple):
 
 @contextmanager
 def _session(flow: Flow) -> Iterator[Session]:
-    from heliograph.flow.positions import PositionsLog
     from heliograph.flow.reach import check_clusters
+    from heliograph.state.positions import PositionsLog
     from heliograph.wire import Client
 
     check_clusters([flow])
@@ -66,7 +66,7 @@ def _session(flow: Flow) -> Iterator[Session]:
 
 
 def _standings(session: Session, parts: Sequence[str]) -> list[Standing]:
-    from heliograph.flow import shifts, standing
+    from heliograph.review import shifts, standing
 
     chosen = _selections(parts)
     return shifts.select(standing.stand(session.flow, session.source, session.target, session.positions), chosen)
@@ -164,7 +164,7 @@ def set_(
 ) -> int:
     """Let FLOW go on at WHERE. Shows what would come again or never come; `--yes` writes it."""
     from heliograph.config.starts import point
-    from heliograph.flow import shifts
+    from heliograph.review import shifts
 
     try:
         to = point(where)
@@ -187,7 +187,7 @@ def set_(
 @log_options
 def reset(file: Path, flow: str, parts: tuple[str, ...], yes: bool, force: bool, output: str, lenient: bool) -> int:
     """Forget positions of FLOW: it begins where its file says (`start`, else auto.offset.reset)."""
-    from heliograph.flow import shifts
+    from heliograph.review import shifts
 
     (one,) = flows_of(load_config(file, lenient), flow)
     with _session(one) as session:
@@ -196,8 +196,8 @@ def reset(file: Path, flow: str, parts: tuple[str, ...], yes: bool, force: bool,
 
 
 def _change(session: Session, shifts: Sequence[Shift], *, yes: bool, force: bool, output: str) -> int:
-    from heliograph.flow import shifts as shifting
     from heliograph.flow.presence import holders, require_free
+    from heliograph.review import shifts as shifting
 
     if not force:
         require_free(session.flow, session.target)

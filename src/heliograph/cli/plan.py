@@ -1,4 +1,4 @@
-"""`heliograph plan FILE [FLOW]`: what a start would make, alter and copy, and what it may not. How: `flow.forecast`."""
+"""`heliograph plan FILE [FLOW]`: what a start would make, alter and copy, and may not. How: `review.forecast`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from heliograph.cli.logs import log_options
 
 if TYPE_CHECKING:
     from heliograph.cli.doctor import Finding
-    from heliograph.flow.forecast import Begin, FlowForecast
-    from heliograph.flow.rehearsal import Deed
-    from heliograph.flow.volume import Copy
+    from heliograph.review.forecast import Begin, FlowForecast
+    from heliograph.review.rehearsal import Deed
+    from heliograph.review.volume import Copy
 
 NOTHING, WRONG, SOMETHING = 0, 2, 3
 
@@ -45,7 +45,7 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
     Exit codes: 0 nothing would change (records behind a position may wait), 3 something would, 2 something is in the
     way: the file, a cluster, a permission.
     """
-    from heliograph.flow.forecast import forecast
+    from heliograph.review.forecast import forecast
 
     config = load_config(file, lenient)
     flows = flows_of(config, flow)
@@ -76,7 +76,7 @@ def _missing(file: Path, lenient: bool, names: set[str]) -> list[Finding]:
 
 def _time(found: FlowForecast, flow: Any, rate: float | None) -> dict[str, Any]:
     """How long the copying takes, and by which rate; nothing where there is too little to tell."""
-    from heliograph.flow.volume import read_rate
+    from heliograph.review.volume import read_rate
 
     sizes = [copy.bytes for copy in found.copies]
     known = [size for size in sizes if size is not None]

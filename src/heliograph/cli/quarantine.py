@@ -17,7 +17,7 @@ from heliograph.cli.logs import log_options
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
-    from heliograph.flow.quarantine import Kept, Quarantine
+    from heliograph.state.quarantine import Kept, Quarantine
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -98,7 +98,7 @@ def resend(file: Path, place: str | None, flow: str | None, everything: bool) ->
 
 @contextmanager
 def _opened(flow: Flow) -> Iterator[Quarantine]:
-    from heliograph.flow.quarantine import Quarantine
+    from heliograph.state.quarantine import Quarantine
     from heliograph.wire import Client
 
     with Client(flow.target, timeout_s=flow.admin_timeout_s) as client:

@@ -14,12 +14,12 @@ from dataclasses import replace
 import structlog
 
 from heliograph.errors import WireError
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog, Wanted
 from heliograph.flow.starts import NoStart, beginnings
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.offsetmap import Subject
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog, Wanted
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

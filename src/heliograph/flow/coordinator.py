@@ -30,13 +30,10 @@ from heliograph.flow.caps import Caps
 from heliograph.flow.claims import Claims
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
-from heliograph.flow.incidents import LOOK_EVERY_S, Incidents
 from heliograph.flow.observer import Observer
-from heliograph.flow.offsets import OffsetMap
 from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
 from heliograph.flow.orders import Orders
 from heliograph.flow.plan import deal, task_count
-from heliograph.flow.positions import PositionsLog
 from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.reach import same_cluster
 from heliograph.flow.recovery import Recovery
@@ -50,6 +47,9 @@ from heliograph.flow.tenure import Tenure
 from heliograph.flow.topics import Route, Survey, Topics
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
+from heliograph.state.incidents import LOOK_EVERY_S, Incidents
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
 from heliograph.mirror.positions import Position, encode
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
 from heliograph.types import TopicPartition
 
 TaskName = tuple[int, int]  # epoch, task: whichever attempt

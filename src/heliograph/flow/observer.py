@@ -19,8 +19,8 @@ from heliograph.flow.health import Health, Progress, Verdict
 from heliograph.flow.relay import TaskKey
 from heliograph.flow.status import Order, PartitionStatus
 from heliograph.flow.tally import Tally
-from heliograph.flow.windows import Window
 from heliograph.mirror.timing import Histogram, Spread
+from heliograph.sync.windows import Window
 from heliograph.types import TopicPartition
 
 SILENT_S = 3.0  # a task speaks every second; one that missed three turns is named

@@ -1,7 +1,7 @@
 """What operators told a flow: pause or stop all of it, a topic, or a partition; kept on the target, so that a restart,
 or another process that runs the flow, goes by it too.
 
-The records stand in the positions topic (as `flow.presence`'s do: MM2 and `flow.positions` pass them over), those of
+The records stand in the positions topic (as `flow.presence`'s do: MM2 and `state.positions` pass them over), those of
 one flow in one partition of it, which is all that has to be read again and again.
 
 `paused`: its records are not copied; tasks keep its place. `stopped`: tasks give it up as well, and of a whole flow
@@ -23,9 +23,9 @@ import structlog
 
 from heliograph import policy
 from heliograph.batch import Record
-from heliograph.flow.compacted import CompactedLog
 from heliograph.flow.status import Order, Scope, Word
 from heliograph.mirror.positions import partition_for
+from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

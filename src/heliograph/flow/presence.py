@@ -1,6 +1,6 @@
 """Who runs a flow: each process says so in the positions topic, every few seconds, and takes it back when it ends.
 
-MM2 passes these records over (their key names a connector it does not know), and so does `flow.positions`. They stand
+MM2 passes these records over (their key names a connector it does not know), and so does `state.positions`. They stand
 in one partition, where orders about the flow stand too (`flow.orders`). Two processes may well run one flow (rules E to
 G see to it), as long as they do the same to it (`flow.tenure`); and whoever changes positions by hand must know.
 
@@ -28,8 +28,8 @@ import msgspec
 from heliograph import policy
 from heliograph.errors import BrokerError, Held, HeliographError
 from heliograph.flow.changes import digest
-from heliograph.flow.compacted import CompactedLog
 from heliograph.flow.orders import home
+from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
 from heliograph.wire import Client
 from heliograph.wire.groups import DEAD, EMPTY

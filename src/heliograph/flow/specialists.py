@@ -9,18 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from heliograph.flow.acls import AclSync
-from heliograph.flow.checkpoints import Checkpoints
 from heliograph.flow.chores import Chore
-from heliograph.flow.configs import ConfigSync
 from heliograph.flow.ends import LOOK_EVERY_S, Ends
-from heliograph.flow.groups import GroupSync
-from heliograph.flow.heartbeats import Heartbeats
 from heliograph.flow.observer import Observer
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
-from heliograph.flow.syncs import OffsetSyncs
-from heliograph.flow.windows import Latencies
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
+from heliograph.sync.acls import AclSync
+from heliograph.sync.checkpoints import Checkpoints
+from heliograph.sync.configs import ConfigSync
+from heliograph.sync.groups import GroupSync
+from heliograph.sync.heartbeats import Heartbeats
+from heliograph.sync.syncs import OffsetSyncs
+from heliograph.sync.windows import Latencies
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 

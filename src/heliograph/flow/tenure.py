@@ -27,9 +27,9 @@ from heliograph import policy
 from heliograph.batch import Record
 from heliograph.errors import Held
 from heliograph.flow.changes import digest
-from heliograph.flow.compacted import CompactedLog
 from heliograph.flow.orders import home
 from heliograph.flow.presence import BEAT_S, GONE_S, Holder, Presence, holder_of, holders, process_of
+from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
 from heliograph.wire import Client
 

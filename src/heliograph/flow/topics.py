@@ -19,10 +19,10 @@ import structlog
 from heliograph import policy
 from heliograph.errors import BrokerError
 from heliograph.flow import division
-from heliograph.flow.configs import ConfigSync, Entries, creation_configs, needs_durability
 from heliograph.flow.division import Misfit, Shape
 from heliograph.flow.status import ParkedPartition
 from heliograph.mirror.positions import Position
+from heliograph.sync.configs import ConfigSync, Entries, creation_configs, needs_durability
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
 from heliograph.wire.codes import INVALID_PARTITIONS, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED

@@ -10,12 +10,12 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from heliograph import __version__
-from heliograph.flow.incidents import Incident, span
 from heliograph.flow.status import FlowReport, Generation, PartitionStatus
 from heliograph.http.message import Request, Response
 from heliograph.http.routing import Route
 from heliograph.metrics.exposition import OPENMETRICS, TEXT, accepts_openmetrics
 from heliograph.metrics.figures import page
+from heliograph.state.incidents import Incident, span
 
 ILL_SHOWN = 100  # partitions that /health names; /status has all
 

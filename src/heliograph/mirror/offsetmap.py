@@ -9,7 +9,7 @@ Of a strand (`mirror.strands`), whose source has holes at nearly every record, o
 then, which record became which. They have a map of their own for each target partition.
 
 The map's topic is compacted. A record holds a segment: some runs in a row, keyed by the first one's source offset. This
-module is its format, the writer's side in a lane and the rule of translation; `flow.offsets` reads.
+module is its format, the writer's side in a lane and the rule of translation; `state.offsets` reads.
 
 Invariants:
   a. A position is written only after the map's records about everything before it. So what a position covers, the map

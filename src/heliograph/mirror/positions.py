@@ -3,7 +3,7 @@
 MM2's worker keeps its source offsets in `mm2-offsets.<source>.internal` on the target: a compacted topic of Connect's
 JSON, looked up by the exact bytes of the key. Heliograph writes the same records with flat fields of its own beside
 `"offset"`, which MM2 ignores: either can go on where the other stopped. This module is the format and the rule by which
-records of one key fold into a position. It does no I/O; `flow.positions` and `mirror.task` read and write.
+records of one key fold into a position. It does no I/O; `state.positions` and `mirror.task` read and write.
 
 Invariants of a log of records of one key, read in order:
   a. A record without a producer id (MM2 wrote it, or an operator) starts a new era: whatever came before is void.

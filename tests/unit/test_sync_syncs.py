@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.flow.syncs import Last
+from heliograph.sync.syncs import Last
 
 LAG = 50
 

@@ -4,7 +4,7 @@ Invariants:
   a. Only a group without members on the target is written to. Whether it has any is asked right before; what joins in
      between, the broker protects: it refuses a commit from outside while there are members.
   b. No partition's offset is ever made smaller, also not when a coordinator that died says that it is smaller than it
-     was: what was seen there once counts until the smaller one has lasted (`flow.rewinds`).
+     was: what was seen there once counts until the smaller one has lasted (`sync.rewinds`).
   c. Every write is logged: group, partition, from where to where.
 """
 
@@ -16,9 +16,9 @@ from collections.abc import Mapping
 import structlog
 
 from heliograph.errors import BrokerError
-from heliograph.flow.checkpoints import Checkpoints
-from heliograph.flow.rewinds import Rewinds
 from heliograph.formats import Checkpoint
+from heliograph.sync.checkpoints import Checkpoints
+from heliograph.sync.rewinds import Rewinds
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Committed
 

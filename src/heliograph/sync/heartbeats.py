@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 
-from heliograph.flow.compacted import CompactedLog
 from heliograph.formats import Heartbeat
 from heliograph.policy import HEARTBEATS
+from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
 from heliograph.wire import Client
 

@@ -10,8 +10,8 @@ import pytest
 
 from heliograph.batch import Record, encode
 from heliograph.errors import BatchError
-from heliograph.flow.comparison import Compared, compare, stretch
 from heliograph.mirror.offsetmap import Span
+from heliograph.review.comparison import Compared, compare, stretch
 from heliograph.types import TopicPartition
 
 TP = TopicPartition("orders", 0)

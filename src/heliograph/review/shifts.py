@@ -3,7 +3,7 @@
 A changed position is written without a producer id, as MM2 writes its own: by invariant a of `mirror.positions` that
 begins a new era, in which whatever was claimed before is void. The next start claims a new producer id at that offset
 (rule G), the broker's ledger counts from zero for it, and the offset map forgets what comes again
-(`flow.offsets.begin_anew`). So nothing here touches sequences, and MM2 would go on from the same offset.
+(`state.offsets.begin_anew`). So nothing here touches sequences, and MM2 would go on from the same offset.
 
 Invariants:
   a. What would not change is not written: a new era at the same offset would forget which records behind it are on the
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from heliograph import policy
 from heliograph.errors import ConfigError
-from heliograph.flow.positions import PositionsLog
-from heliograph.flow.standing import Standing
 from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, resolve
 from heliograph.mirror.positions import Position
+from heliograph.review.standing import Standing
+from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow, StartPoint, TopicPartition
 from heliograph.wire import Client
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from heliograph.errors import BrokerError
-from heliograph.flow import compacted
-from heliograph.flow.compacted import CompactedLog
+from heliograph.state import compacted
+from heliograph.state.compacted import CompactedLog
 from heliograph.types import TopicPartition
 from heliograph.wire import NewTopic
 from heliograph.wire.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error

@@ -16,11 +16,11 @@ import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError
-from heliograph.flow.compacted import CompactedLog
-from heliograph.flow.strangers import Strangers
 from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.offsetmap import Runs, Segment, Span, Subject
 from heliograph.mirror.positions import Position
+from heliograph.state.compacted import CompactedLog
+from heliograph.state.strangers import Strangers
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 from heliograph.wire.codes import (

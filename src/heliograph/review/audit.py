@@ -7,7 +7,7 @@ What is held against each other, for every partition:
   c. the offset behind the last record, as the position has it, with where the target's log really ends;
   d. what the source has and the target refused with what was sent again since: a record that is in quarantine, or was
      skipped, is not in the copy, whatever the policy;
-  e. if asked to, every record with its copy (`flow.comparison`).
+  e. if asked to, every record with its copy (`review.comparison`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dataclasses import dataclass, field, replace
 
 from heliograph import policy
 from heliograph.errors import BrokerError, VersionUnsupported
-from heliograph.flow.comparison import compare, stretch
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
-from heliograph.flow.quarantine import Quarantine
 from heliograph.flow.starts import Bounds, NoStart, bounds
 from heliograph.mirror.annals import IncidentLog
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.ledger import advance
 from heliograph.mirror.positions import Position
 from heliograph.mirror.tail import last_sequence_in_log
+from heliograph.review.comparison import compare, stretch
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
+from heliograph.state.quarantine import Quarantine
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

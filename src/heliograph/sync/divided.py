@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heliograph import policy
-from heliograph.flow.offsets import OffsetMap
 from heliograph.mirror.positions import Position
+from heliograph.state.offsets import OffsetMap
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Committed
 

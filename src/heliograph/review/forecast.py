@@ -1,8 +1,8 @@
 """What a start would make, alter and copy: the flows of a file, rehearsed. Writes nothing.
 
 Runs the code that really does it (`flow.topics`, `amends`, `configs`, `acls`, `compacted`, `starts`) on clients
-that only keep what they were asked to do (`flow.rehearsal`). What one flow makes another may copy, heartbeats among it,
-so all are gone through again until nothing new comes of it.
+that only keep what they were asked to do (`review.rehearsal`). What one flow makes another may copy, heartbeats among
+it, so all are gone through again until nothing new comes of it.
 
 What would *change* is what is made, altered or begun. Records behind a position are to be copied, but change nothing.
 """
@@ -15,23 +15,23 @@ from dataclasses import dataclass, field
 import structlog
 
 from heliograph.errors import HeliographError
-from heliograph.flow.acls import AclSync
 from heliograph.flow.amends import Amends
-from heliograph.flow.checkpoints import Checkpoints
-from heliograph.flow.configs import ConfigSync
-from heliograph.flow.heartbeats import Heartbeats
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
 from heliograph.flow.reach import check_clusters, check_targets
-from heliograph.flow.rehearsal import Deed, Rehearsal, World
 from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds
 from heliograph.flow.status import ParkedPartition
-from heliograph.flow.syncs import OffsetSyncs
 from heliograph.flow.topics import Survey, Topics
-from heliograph.flow.volume import Copy, copies
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position
+from heliograph.review.rehearsal import Deed, Rehearsal, World
+from heliograph.review.volume import Copy, copies
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
+from heliograph.sync.acls import AclSync
+from heliograph.sync.checkpoints import Checkpoints
+from heliograph.sync.configs import ConfigSync
+from heliograph.sync.heartbeats import Heartbeats
+from heliograph.sync.syncs import OffsetSyncs
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
 

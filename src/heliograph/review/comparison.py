@@ -73,7 +73,7 @@ def compare(
     passed_over: Collection[int] = (),
 ) -> Compared:
     """`spans`: the map, in order. `target_start`: where the copy's log begins; `compacted`: it may have lost more.
-    `passed_over`: source offsets that the target refused, which have their own account (`flow.audit`)."""
+    `passed_over`: source offsets that the target refused, which have their own account (`review.audit`)."""
     found = Compared()
     copies = _Copies(target)
     at = 0

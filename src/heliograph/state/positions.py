@@ -14,8 +14,6 @@ from uuid import UUID
 
 from heliograph import policy
 from heliograph.batch import Record
-from heliograph.flow.compacted import CompactedLog
-from heliograph.flow.strangers import Strangers
 from heliograph.mirror.positions import (
     Position,
     decode,
@@ -29,6 +27,8 @@ from heliograph.mirror.positions import (
     partition_of_key,
     strands_of,
 )
+from heliograph.state.compacted import CompactedLog
+from heliograph.state.strangers import Strangers
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

@@ -1,11 +1,11 @@
 """Checkpoints: each group's committed offsets on the source, and the very same records on the target.
 
 In MM2's topic, byte for byte, so that Java's `translateOffsets` and every tool that reads it get the exact answer. For
-topics that are divided over another number of partitions it is not exact: `flow.divided` says what it is.
+topics that are divided over another number of partitions it is not exact: `sync.divided` says what it is.
 
 Invariants:
   a. For one group and partition the downstream offset only grows, unless the group went back on the source itself, and
-     that was not only said by a coordinator that had died (`flow.rewinds`).
+     that was not only said by a coordinator that had died (`sync.rewinds`).
   b. Downstream passes over no record that the group has not read, and is never before the target's first record: a
      group that is placed there reads on without a gap, and without its `auto.offset.reset` deciding.
   c. What is written is what was read back: the topic itself says where each group stands, also after a restart, also
@@ -25,15 +25,15 @@ import structlog
 from heliograph import policy
 from heliograph.batch import Record
 from heliograph.errors import BrokerError, HeliographError
-from heliograph.flow.compacted import CompactedLog
-from heliograph.flow.divided import Divided
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
-from heliograph.flow.rewinds import Rewinds
-from heliograph.flow.strangers import Strangers
-from heliograph.flow.windows import Latencies
 from heliograph.formats import Checkpoint
 from heliograph.mirror.positions import Position
+from heliograph.state.compacted import CompactedLog
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
+from heliograph.state.strangers import Strangers
+from heliograph.sync.divided import Divided
+from heliograph.sync.rewinds import Rewinds
+from heliograph.sync.windows import Latencies
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Committed
 

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heliograph import policy
-from heliograph.flow.compacted import CompactedLog
 from heliograph.formats import OffsetSync
 from heliograph.mirror.offsetmap import Span
+from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.typing import EventDict
 
 from heliograph.errors import BrokerError, Unreachable
-from heliograph.flow.configs import ConfigSync, changes, creation_configs, needs_durability
+from heliograph.sync.configs import ConfigSync, changes, creation_configs, needs_durability
 from heliograph.types import Cluster, Flow
 from heliograph.wire import Client, ConfigEntry, Metadata, PartitionMeta, TopicMeta
 from heliograph.wire.codes import broker_error

@@ -10,12 +10,12 @@ from structlog.typing import EventDict
 
 from heliograph.batch import Record
 from heliograph.errors import BrokerError
-from heliograph.flow.offsets import OffsetMap
-from heliograph.flow.positions import PositionsLog
-from heliograph.flow.strangers import Strangers, ranges
 from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.offsetmap import Span, Subject
 from heliograph.mirror.positions import Position
+from heliograph.state.offsets import OffsetMap
+from heliograph.state.positions import PositionsLog
+from heliograph.state.strangers import Strangers, ranges
 from heliograph.types import Cluster, Flow, TopicPartition
 
 TP = TopicPartition("orders", 0)

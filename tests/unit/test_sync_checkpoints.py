@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from heliograph.flow.checkpoints import Checkpoints
 from heliograph.mirror.offsetmap import Runs, Span
 from heliograph.mirror.positions import Position
+from heliograph.sync.checkpoints import Checkpoints
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Committed
 

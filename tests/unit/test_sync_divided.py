@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from heliograph.batch.split import target_of
-from heliograph.flow.divided import Divided, Topic
 from heliograph.flow.division import Misfit, Shape, begun, shape
-from heliograph.flow.offsets import OffsetMap
 from heliograph.mirror import offsetmap
 from heliograph.mirror.offsetmap import Runs, Span, Subject
 from heliograph.mirror.positions import Position, join
+from heliograph.state.offsets import OffsetMap
+from heliograph.sync.divided import Divided, Topic
 from heliograph.types import Cluster, CountRule, Flow, TopicPartition
 from heliograph.wire import Committed
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from heliograph.errors import BrokerError
-from heliograph.flow.checkpoints import Checkpoints
-from heliograph.flow.groups import GroupSync
-from heliograph.flow.rewinds import Rewinds
 from heliograph.formats import Checkpoint
 from heliograph.mirror.positions import Position
+from heliograph.sync.checkpoints import Checkpoints
+from heliograph.sync.groups import GroupSync
+from heliograph.sync.rewinds import Rewinds
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Committed
 
@@ -34,8 +34,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("heliograph.flow.checkpoints.time", clock)
-    monkeypatch.setattr("heliograph.flow.groups.time", clock)
+    monkeypatch.setattr("heliograph.sync.checkpoints.time", clock)
+    monkeypatch.setattr("heliograph.sync.groups.time", clock)
     monkeypatch.setattr(Rewinds, "seen_s", 12.0)
     return clock
 

@@ -1,7 +1,7 @@
 """What is there now is to be copied, and no more: the ends that `run --until-current` has to reach.
 
 `Goal` holds the ends that the sources had when the flows were ready, and says what is left of the way there. Whether
-the copy is good is looked at afterwards (`flow.audit`).
+the copy is good is looked at afterwards (`review.audit`).
 """
 
 from __future__ import annotations

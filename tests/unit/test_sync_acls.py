@@ -10,7 +10,7 @@ import pytest
 from structlog.typing import EventDict
 
 from heliograph.errors import BrokerError
-from heliograph.flow.acls import AclSync, remote_acls
+from heliograph.sync.acls import AclSync, remote_acls
 from heliograph.types import Cluster, Flow
 from heliograph.wire import Acl, Client
 from heliograph.wire.acls import ALL, ALLOW, DENY, DESCRIBE, PREFIXED, READ, WRITE
