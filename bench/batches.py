@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from heliograph.batch import header
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import codes
+from heliograph.wire.acks import produced
 from heliograph.wire.connection import Connection
 from heliograph.wire.fetch import FetchSession
 from heliograph.wire.link import bootstrap_addresses
 from heliograph.wire.messages import Buffer, build
-from heliograph.wire.produce import produce_request, produced
+from heliograph.wire.produce import produce_request
 
 IN_FLIGHT = 5  # what a broker remembers of an idempotent producer per partition
 PARTITION_FETCH_BYTES = 8 << 20

@@ -1,4 +1,4 @@
-"""The one answer read by hand is what kio reads by Kafka's schema, and nothing of it outlives or overlaps its frame."""
+"""What is read by hand of a fetch's answer is what kio reads, and nothing of it outlives or overlaps its frame."""
 
 import io
 import uuid

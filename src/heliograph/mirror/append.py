@@ -262,7 +262,8 @@ class Target:
 
     def _answered(self, lane: Lane, sent: Sent, result: Produced, now_ms: int) -> None:
         failed_before = lane.has_failed
-        match lane.answered(sent, result.error, result.base_offset, retriable=is_retriable(result.error)):
+        retriable = result.error != 0 and is_retriable(result.error)
+        match lane.answered(sent, result.error, result.base_offset, retriable=retriable):
             case Verdict.STORED:
                 lane.write_trouble = ""
                 self._time(lane, sent, now_ms)

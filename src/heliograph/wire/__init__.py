@@ -4,6 +4,7 @@ The data path uses Connection, FetchSession, produce_request and Dialer, in an e
 else uses Client, which waits and retries.
 """
 
+from heliograph.wire.acks import Produced, produced
 from heliograph.wire.acls import Acl
 from heliograph.wire.cluster import Client, ProducerState
 from heliograph.wire.codes import broker_error, is_retriable, name_of
@@ -15,7 +16,7 @@ from heliograph.wire.groups import Committed
 from heliograph.wire.link import Address, bootstrap_addresses
 from heliograph.wire.messages import build, throttle_ms
 from heliograph.wire.metadata import Metadata, PartitionMeta, TopicMeta
-from heliograph.wire.produce import Produced, produce_request, produced
+from heliograph.wire.produce import produce_request
 from heliograph.wire.topics import ConfigEntry, Foreseen, NewTopic
 
 __all__ = [

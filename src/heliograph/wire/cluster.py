@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from heliograph.errors import BrokerError
 from heliograph.types import Isolation, TopicPartition
 from heliograph.wire import acls, codes, groups, topics
+from heliograph.wire.acks import Produced, produced
 from heliograph.wire.acls import Acl
 from heliograph.wire.backoff import Backoff
 from heliograph.wire.calls import Calls, sleep
@@ -26,7 +27,7 @@ from heliograph.wire.fetch import FetchSession
 from heliograph.wire.fetched import FIRST_VERSION_WITH_TOPIC_IDS, Fetched
 from heliograph.wire.groups import Committed
 from heliograph.wire.messages import Buffer, Message, build
-from heliograph.wire.produce import Produced, produce_request, produced
+from heliograph.wire.produce import produce_request
 from heliograph.wire.topics import ConfigEntry, Foreseen, NewTopic
 
 T = TypeVar("T")

@@ -14,9 +14,10 @@ import struct
 import uuid
 from dataclasses import dataclass
 
-from kio.serial.readers import read_compact_string, read_unsigned_varint, read_uuid
+from kio.serial.readers import read_compact_string, read_uuid
 
 from heliograph.types import TopicPartition
+from heliograph.wire.fields import bytes_at, skip_tagged, unsigned
 from heliograph.wire.frames import SHARED_BYTES
 
 FIRST_READ_BY_HAND = 12
@@ -72,7 +73,7 @@ def read(frame: memoryview, at: int, version: int) -> tuple[FetchAnswer, int]:
 def _answer(frame: memoryview, at: int, version: int) -> tuple[FetchAnswer, int]:
     throttle_ms, error, session_id = _FRONT.unpack_from(frame, at)
     answer = FetchAnswer(throttle_ms, error, session_id, [])
-    topics, at = _unsigned(frame, at + _FRONT.size)
+    topics, at = unsigned(frame, at + _FRONT.size)
     for _ in range(topics - 1):
         topic_id: uuid.UUID | None = None
         name = ""
@@ -81,54 +82,33 @@ def _answer(frame: memoryview, at: int, version: int) -> tuple[FetchAnswer, int]
         else:
             name, size = read_compact_string(frame, at)
         at += size
-        partitions, at = _unsigned(frame, at)
+        partitions, at = unsigned(frame, at)
         for _ in range(partitions - 1):
             part, at = _partition(frame, at, name)
             answer.parts.append((topic_id, part))
-        at = _skip_tagged(frame, at)
-    return answer, _skip_tagged(frame, at)
+        at = skip_tagged(frame, at)
+    return answer, skip_tagged(frame, at)
 
 
 def _partition(frame: memoryview, at: int, topic: str) -> tuple[Fetched, int]:
     index, error, high_watermark, last_stable, log_start = _PARTITION.unpack_from(frame, at)
-    count, at = _unsigned(frame, at + _PARTITION.size)
+    count, at = unsigned(frame, at + _PARTITION.size)
     aborted = []
     for _ in range(count - 1):  # -1: null
         aborted.append(_ABORTED.unpack_from(frame, at))
-        at = _skip_tagged(frame, at + _ABORTED.size)
+        at = skip_tagged(frame, at + _ABORTED.size)
     at += 4  # the preferred read replica: we ask leaders
-    length, at = _unsigned(frame, at)
-    records, at = _bytes(frame, at, max(length - 1, 0))
+    length, at = unsigned(frame, at)
+    records, at = bytes_at(frame, at, max(length - 1, 0))
     buffer_bytes = len(frame.obj)  # type: ignore[arg-type]  # typed as any object; it may be larger than the frame
     kept = records if len(records) > max(SHARED_BYTES, buffer_bytes * VIEW_SHARE) else bytes(records)
     leader = (-1, -1)
-    tags, at = _unsigned(frame, at)
+    tags, at = unsigned(frame, at)
     for _ in range(tags):
-        tag, at = _unsigned(frame, at)
-        size, at = _unsigned(frame, at)
+        tag, at = unsigned(frame, at)
+        size, at = unsigned(frame, at)
         if tag == _CURRENT_LEADER:
             leader = _LEADER.unpack_from(frame, at)
-        _, at = _bytes(frame, at, size)
+        _, at = bytes_at(frame, at, size)
     part = Fetched(topic, index, error, high_watermark, last_stable, log_start, tuple(aborted), kept, *leader)
     return part, at
-
-
-def _unsigned(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint and where it ends."""
-    value, size = read_unsigned_varint(frame, at)
-    return value, at + size
-
-
-def _bytes(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
-    if size < 0 or at + size > len(frame):
-        raise ValueError(f"a field of {size} bytes at {at}, of {len(frame)} in all")
-    return frame[at : at + size], at + size
-
-
-def _skip_tagged(frame: memoryview, at: int) -> int:
-    tags, at = _unsigned(frame, at)
-    for _ in range(tags):
-        _, at = _unsigned(frame, at)
-        size, at = _unsigned(frame, at)
-        _, at = _bytes(frame, at, size)
-    return at

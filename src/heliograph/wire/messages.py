@@ -21,7 +21,7 @@ from kio.serial.readers import read_error_code
 from kio.static.constants import EntityType
 
 from heliograph.errors import ProtocolError, VersionUnsupported
-from heliograph.wire import fetched
+from heliograph.wire import acks, fetched
 
 # kio's entities differ per version and are reached by attribute; a static type would fit one version only.
 Message: TypeAlias = Any
@@ -31,7 +31,7 @@ API_KEYS: Mapping[str, int] = {name: key for key, name in api_key_map.items()}
 
 # Below this a copy into the header's buffer is cheaper than one more entry in the gather list of sendmsg.
 _OWN_BUFFER_BYTES = 4096
-_FETCH, _API_VERSIONS = 1, 18
+_PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
 _UNSUPPORTED_VERSION = 35
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -195,7 +195,9 @@ class Decoder:
 @functools.cache
 def decoder(api_key: int, version: int) -> Decoder:
     entity = response_type(api_key, version)
-    by_hand = api_key == _FETCH and version >= fetched.FIRST_READ_BY_HAND
-    body: Callable[[memoryview, int], tuple[Message, int]]
-    body = functools.partial(fetched.read, version=version) if by_hand else entity_reader(entity)
+    body: Callable[[memoryview, int], tuple[Message, int]] = entity_reader(entity)
+    if api_key == _FETCH and version >= fetched.FIRST_READ_BY_HAND:
+        body = functools.partial(fetched.read, version=version)
+    elif api_key == _PRODUCE and acks.FIRST_READ_BY_HAND <= version <= acks.LAST_READ_BY_HAND:
+        body = acks.read
     return Decoder(api_key, version, entity_reader(entity.__header_schema__), body)  # type: ignore[attr-defined]

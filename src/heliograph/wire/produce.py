@@ -1,7 +1,6 @@
-"""Produce: batches into one request, and what the broker says of each.
+"""Produce: batches into one request. What the broker says of each: `wire.acks`.
 
-Answers for the shape of the request and the reading of the response. Does not look into batches, and does not decide
-what to do about an error.
+Answers for the shape of the request. Does not look into batches.
 
 The request is the one message of the protocol that is written by hand (from version 9 on, which every broker from 2.8
 on speaks): a mirror sends thousands a second, and through kio's writers a batch cost 50 µs of Python, more than
@@ -14,30 +13,12 @@ import datetime
 import functools
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kio.index import load_entity_module
 from kio.static.constants import EntityType
 
 from heliograph.wire.messages import Buffer, Message
-
-
-@dataclass(frozen=True, slots=True)
-class Produced:
-    """The broker's word on one batch. `record_errors` are (index in the batch, message)."""
-
-    topic: str
-    partition: int
-    error: int
-    base_offset: int
-    log_append_time_ms: int  # -1: the topic keeps the producer's times
-    log_start_offset: int
-    message: str = ""
-    record_errors: tuple[tuple[int, str], ...] = ()
-    leader: int = -1  # with NOT_LEADER_OR_FOLLOWER, from v10: where it is led now
-    leader_epoch: int = -1
-
 
 FIRST_FLEXIBLE_VERSION = 9
 _HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
@@ -134,27 +115,4 @@ def kio_request(version: int, topics: dict[str, dict[int, Buffer]], acks: int, t
             )
             for topic, partitions in topics.items()
         ),
-    )
-
-
-def produced(response: Message) -> list[Produced]:
-    return [_one(str(topic.name), part) for topic in response.responses for part in topic.partition_responses]
-
-
-def _one(topic: str, part: Any) -> Produced:
-    if part.error_code == 0 and part.log_append_time is None:  # nearly always, and thousands a second
-        return Produced(topic, part.index, 0, part.base_offset, -1, -1)
-    appended = part.log_append_time
-    leader = getattr(part, "current_leader", None)
-    return Produced(
-        topic,
-        int(part.index),
-        int(part.error_code),
-        int(part.base_offset),
-        -1 if appended is None else round(appended.timestamp() * 1000),
-        int(getattr(part, "log_start_offset", -1)),
-        getattr(part, "error_message", None) or "",
-        tuple((int(e.batch_index), e.batch_index_error_message or "") for e in getattr(part, "record_errors", ())),
-        -1 if leader is None else int(leader.leader_id),
-        -1 if leader is None else int(leader.leader_epoch),
     )

@@ -1,0 +1,33 @@
+"""Single fields of Kafka's flexible messages, for what is read by hand. Versions and messages are not known."""
+
+from __future__ import annotations
+
+from kio.serial.readers import read_unsigned_varint
+
+
+def unsigned(frame: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint and where it ends."""
+    value, size = read_unsigned_varint(frame, at)
+    return value, at + size
+
+
+def bytes_at(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
+    if size < 0 or at + size > len(frame):
+        raise ValueError(f"a field of {size} bytes at {at}, of {len(frame)} in all")
+    return frame[at : at + size], at + size
+
+
+def text(frame: memoryview, at: int) -> tuple[str, int]:
+    """A compact string and where it ends; null reads as nothing."""
+    length, at = unsigned(frame, at)
+    found, at = bytes_at(frame, at, max(length - 1, 0))
+    return str(found, "utf-8"), at
+
+
+def skip_tagged(frame: memoryview, at: int) -> int:
+    tags, at = unsigned(frame, at)
+    for _ in range(tags):
+        _, at = unsigned(frame, at)
+        size, at = unsigned(frame, at)
+        _, at = bytes_at(frame, at, size)
+    return at
