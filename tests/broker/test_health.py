@@ -235,6 +235,7 @@ def test_a_full_disk_on_the_target(primary: Kafka, topic_name: str, small_disk: 
     create_topic(primary.confluent(), topic_name, PARTITIONS)
     with Kafka("south", config=SOON_BACK, log_dirs=dirs) as south, copying(primary, south, topic_name) as copied:
         site, feed, engine = copied
+        engine.wait(lambda: engine.status().records > 600, what="two seconds of records")
         site.wait_sound()
         remote = f"primary.{topic_name}"
         dark = [number for number in range(PARTITIONS) if (small_disk / "small" / f"{remote}-{number}").is_dir()]

@@ -120,6 +120,8 @@ def test_what_a_broker_said_of_its_disk_is_remembered_when_it_is_gone(scene: Sce
     )
     scene.lane.lose_track()  # asked by rule D, it says nothing either
     assert "before that, eu takes no records now: KAFKA_STORAGE_ERROR" in scene.look().why
+    scene.target.brokers.led(REMOTE, -1, offline=(1,))  # nor need it, where what is seen says it already
+    assert "before that" not in scene.look().why
 
 
 def test_a_leader_that_is_not_in_the_cluster_is_none(scene: Scene) -> None:

@@ -22,6 +22,7 @@ from heliograph.wire.codes import KAFKA_STORAGE_ERROR
 # A broker that has been silent for so long hinders. Its fetch answers are due every half second, an append is answered
 # in milliseconds unless a disk or a replica is slow.
 QUIET_S = 2.0
+DISK = "a disk failed or is full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
 
 def _and_before(seen: str, said: str) -> str:
     """A broker whose only disk is full ends right after it said so: what is seen is that it is gone, not why."""
-    if seen and name_of(KAFKA_STORAGE_ERROR) in said:
+    if seen and DISK not in seen and name_of(KAFKA_STORAGE_ERROR) in said:
         return f"{seen}; before that, {said}"
     return seen or said
 
@@ -87,8 +88,8 @@ def _of_replicas(partition: PartitionMeta, metadata: Metadata) -> str:
     broken = [one for one in partition.offline if one in metadata.brokers]
     if broken:  # the broker lives, its replica does not
         return (
-            f"broker {', '.join(map(str, broken))} is up and its log directory with this partition is offline: a disk "
-            "failed or is full. Make room, then restart the broker, which takes the directory back only then"
+            f"broker {', '.join(map(str, broken))} is up and its log directory with this partition is offline: {DISK}. "
+            "Make room, then restart the broker, which takes the directory back only then"
         )
     holders = ", ".join(map(str, partition.replicas))
     return f"its replicas are on broker {holders}, and none of them that is up may lead"
