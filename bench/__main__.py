@@ -17,7 +17,7 @@ import click
 import psutil
 from confluent_kafka import KafkaException
 
-from bench import endurance, report, results, translation, turns, under_load
+from bench import endurance, growth, report, results, translation, turns, under_load
 from bench.load import Loaded, load
 from bench.peers import Job
 from bench.results import EXACT, Measured, Row
@@ -46,9 +46,9 @@ def main(
 ) -> None:
     """Measure SCENARIOS.
 
-    By default all of lz4, plain, large, tiny, far, many, latency and start, which takes half an hour. When named:
-    translation (four minutes), beside (5 GB of history beside live records; six), cap (a byte-rate cap for a minute;
-    two), soak (half the maximum rate for --minutes, then bench/soak.svg).
+    By default all of lz4, plain, large, tiny, far, many, latency, start and growth, which takes half an hour. When
+    named: translation (four minutes), beside (5 GB of history beside live records; six), cap (a byte-rate cap for a
+    minute; two), soak (half the maximum rate for --minutes, then bench/soak.svg).
     """
     wanted = _peers(peers)
     try:
@@ -104,7 +104,7 @@ def _rows(both: Rig, scenario: Scenario, peers: list[str], runs: int, folder: Pa
         return
     topic = f"{TOPIC}-{scenario.name}"
     loaded = None
-    if scenario.kind != "rate":
+    if scenario.kind not in ("rate", "growth"):
         show.begin("loader")
         source = both.source
         loaded = load(source.watch, source.cluster, topic, scenario, lambda n: show.say("fills", n / scenario.records))
@@ -130,6 +130,8 @@ def _warm(both: Rig, scenario: Scenario, loaded: Loaded, folder: Path, show: Pro
 
 def _turn(both: Rig, job: Job, loaded: Loaded | None, run: int, show: Progress) -> Row:
     try:
+        if job.scenario.kind == "growth":
+            return growth.growth(both, job, run, show.say)
         if loaded is None:
             both.source.watch.create(job.topic, job.scenario.partitions, dict(job.scenario.topic_config))
             return turns.stream(both, job, run, show.say)
@@ -165,6 +167,8 @@ def brief(row: Row) -> str:
         "exact": "{:,.0f} on the very record", "places": "of {:,.0f}", "again_max": "up to {:,.0f} read again",
         "missed": "{:,.0f} missed", "deviation_percent": "off the cap by {:.2f} %", "mb_per_s": "{:,.1f} MB/s",
         "memory_growth_percent": "memory {:+.1f} %", "descriptor_growth": "{:+.0f} descriptors",
+        "topic_s": "a new topic after {:.1f} s", "topic_p99_ms": "the others' p99 {:,.1f} ms",
+        "partition_s": "a new partition after {:.1f} s", "partition_p99_ms": "the others' p99 {:,.1f} ms",
     }  # fmt: skip
     words = [text.format(row.figures[figure]) for figure, text in shown.items() if figure in row.figures]
     return ", ".join([row.verdict, *words, *([row.note] if row.note else [])])

@@ -39,7 +39,10 @@ class Job:
 
     @property
     def remote(self) -> str:
-        return f"{self.alias}.{self.topic}"
+        return self.copy_of(self.topic)
+
+    def copy_of(self, topic: str) -> str:
+        return f"{self.alias}.{topic}"
 
     @property
     def live(self) -> str:
@@ -48,7 +51,7 @@ class Job:
 
     @property
     def remote_live(self) -> str:
-        return f"{self.alias}.{self.live}"
+        return self.copy_of(self.live)
 
 
 def properties(job: Job) -> dict[str, str]:
@@ -64,6 +67,9 @@ def properties(job: Job) -> dict[str, str]:
     }
     if job.scenario.kind in ("beside", "soak"):
         base[f"{flow}.topics"] = f"{job.topic}, {job.live}"
+    if job.scenario.kind == "growth":
+        base[f"{flow}.topics"] = f"{job.topic}-.*"
+        base["refresh.topics.interval.seconds"] = str(job.scenario.refresh_s)
     if job.scenario.cap_bytes_per_s:
         base[f"{flow}.max.bytes.per.second"] = str(job.scenario.cap_bytes_per_s)
     if job.scenario.kind == "groups":  # a copy that is not compacted itself: its offsets can be compared

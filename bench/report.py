@@ -42,6 +42,16 @@ COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("history MB/s", "mb_per_s", ",.1f"),
         ("history s", "history_s", ",.0f"),
     ),
+    "growth": (
+        ("new topic after s, slowest", "topic_s", ".1f"),
+        ("soonest", "topic_soonest_s", ".1f"),
+        ("others' p99 ms", "topic_p99_ms", ",.1f"),
+        ("most ms", "topic_max_ms", ",.0f"),
+        ("new partition after s, slowest", "partition_s", ".1f"),
+        ("soonest", "partition_soonest_s", ".1f"),
+        ("others' p99 ms", "partition_p99_ms", ",.1f"),
+        ("most ms", "partition_max_ms", ",.0f"),
+    ),
     "cap": (
         ("cap MB/s", "cap_mb_per_s", ",.2f"),
         ("MB/s", "mb_per_s", ",.2f"),
@@ -83,6 +93,11 @@ ABOUT = {
     "beside": (
         "One flow copies both topics from the same moment on. The history is full before; the live records are those "
         "sent between the first and the last record of history on the target, by one clock."
+    ),
+    "growth": (
+        "Three topics are created and written to, one after another, then each gets a partition more, which is written "
+        "to. *After*: from asking the source for it to the first record of it on the target. The others' records are "
+        "those sent in the half minute in which that happens three times."
     ),
     "cap": (
         "Bytes are the target broker's own word on its log (DescribeLogDirs), asked four times a second; every stretch "
@@ -135,6 +150,11 @@ def _short(results: Mapping[str, Measured]) -> str:
         "rate": (("p99 ms", "p99_ms", ",.0f"), ("steady memory MB", "steady_mb", ",.0f")),
         "start": (("first record after, s", "first_record_s", ".1f"),),
         "beside": (("live p99 ms beside history", "p99_ms", ",.0f"),),
+        "growth": (
+            ("new topic copied after, s", "topic_s", ".1f"),
+            ("new partition copied after, s", "partition_s", ".1f"),
+            ("p99 ms of the others", "topic_p99_ms", ",.0f"),
+        ),
         "cap": (("off the cap, %", "deviation_percent", ".1f"),),
         "soak": (("p99 ms at half the maximum", "p99_ms", ",.0f"),),
         "groups": (("offsets on the very record, %", "exact_percent", ".0f"),),
@@ -171,7 +191,12 @@ def _summary(shown: list[tuple[Scenario, Measured]]) -> list[str]:
 def _value(judgement: Judgement) -> str:
     if judgement.value is None:
         return "—"
-    return f"{judgement.value:,.2f} ×" if judgement.threshold.against else f"{judgement.value:,.0f}"
+    if judgement.threshold.against:
+        return f"{judgement.value:,.2f} ×"
+    # A figure near a small bound is read to its tenths.
+    return (
+        f"{judgement.value:,.0f}" if judgement.threshold.bound >= 100 else f"{judgement.value:,.1f}".removesuffix(".0")
+    )
 
 
 def _mark(judgement: Judgement) -> str:

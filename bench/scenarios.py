@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Side = Literal["", "source", "target"]
-Kind = Literal["copy", "rate", "start", "groups", "beside", "cap", "soak"]
+Kind = Literal["copy", "rate", "start", "groups", "beside", "cap", "soak", "growth"]
 
 MM2, TUNED, HELIOGRAPH, LIMIT = "mm2", "mm2-tuned", "heliograph", "limit"
 PEERS = (MM2, TUNED, HELIOGRAPH, LIMIT)
@@ -30,6 +30,8 @@ class Scenario:
     kind `beside`: a full topic is copied while records arrive in another at `rate_per_s`; how late are those?
     kind `cap`: a full topic is copied under a cap of `cap_bytes_per_s` for `seconds`; how near does it come?
     kind `soak`: a topic is written at half the rate at which a full one was copied, for `seconds`; what grows?
+    kind `growth`: records arrive at `rate_per_s` while topics appear and partitions are added, each for `seconds`; how
+        soon are those copied, looked for every `refresh_s`, and how late are the others meanwhile? (See `growth`.)
     kind `groups`: `groups` consumer groups at random offsets; how near is each placed on the target? (See `groups`.)
     """
 
@@ -51,6 +53,7 @@ class Scenario:
     groups: int = 0
     brokers: tuple[tuple[str, str], ...] = ()  # further settings of both brokers
     cap_bytes_per_s: int = 0
+    refresh_s: int = 0  # refresh.topics.interval.seconds
     arguments: tuple[str, ...] = ()  # further ones of `heliograph run`
     by_default: bool = True  # whether it is among those of a run that names none
 
@@ -71,6 +74,7 @@ class Scenario:
 SPARSE_INDEX = (("index.interval.bytes", str(1 << 20)),)
 
 ROUND_TRIP_MS = 100
+REFRESH_S = 5  # as one sets it who does not want to wait; MM2's default is ten minutes
 REPLICATORS = (MM2, TUNED, HELIOGRAPH)
 
 SCENARIOS: dict[str, Scenario] = {
@@ -105,6 +109,12 @@ SCENARIOS: dict[str, Scenario] = {
             "start",
             "from launching the command to the first record copied",
             "start", 1000, 230, peers=REPLICATORS, runs_at_least=3,
+        ),
+        Scenario(
+            "growth",
+            f"new topics, then new partitions, beside 400 records/s in four topics, looked for every {REFRESH_S} s",
+            "growth", 0, 230, rate_per_s=400, peers=(HELIOGRAPH,), refresh_s=REFRESH_S,
+            seconds=7 * REFRESH_S,  # no multiple in a third of it: three events meet different moments of the interval
         ),
         Scenario(
             "translation",
@@ -163,6 +173,12 @@ def _faster(than: str, times: float) -> Threshold:
     return Threshold("records_per_s", than, times, True, f"records/s at least {times:g} × {name}")
 
 
+def _found(figure: str, what: str) -> Threshold:
+    return Threshold(
+        figure, "", REFRESH_S + 2, False, f"{what} copied within {REFRESH_S} s + 2 s, the slowest of three"
+    )
+
+
 _BULK = (
     _faster(TUNED, 3),
     Threshold("cpu_us_window", TUNED, 0.1, False, "CPU per record at most 1/10 of MM2 tuned"),
@@ -181,6 +197,12 @@ THRESHOLDS: dict[str, tuple[Threshold, ...]] = {
     ),
     "latency": (Threshold("p99_ms", "mm2-best", 1, False, "p99 not above MM2's (the better of the two)"),),
     "beside": (Threshold("p99_ms", "", 1000, False, "p99 of the live records under a second"),),
+    "growth": (
+        _found("topic_s", "a new topic"),
+        Threshold("topic_p99_ms", "", 500, False, "p99 ms of the others meanwhile under 500"),
+        _found("partition_s", "a new partition"),
+        Threshold("partition_p99_ms", "", 500, False, "p99 ms of the others meanwhile under 500"),
+    ),
     "cap": (Threshold("deviation_percent", "", 5, False, "off the cap by 5 % at most, in any 30 s"),),
     "soak": (
         Threshold("memory_growth_percent", "", 5, False, "memory at the end at most 5 % above that after a tenth"),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it does, at run time
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # it does, at run time
 
 from bench.batches import connect
 from heliograph.types import Cluster
@@ -40,10 +40,19 @@ class Watch:
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         for future in self._admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))]).values():
             future.result(TIMEOUT_S)
+        self._await_led(topic, partitions)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """To this number of partitions."""
+        for future in self._admin.create_partitions([NewPartitions(topic, partitions)]).values():
+            future.result(TIMEOUT_S)
+        self._await_led(topic, partitions)
+
+    def _await_led(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while self._ends(topic, partitions) is None:  # known to the cluster is not yet led by its broker
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic} was created and has no leaders after {TIMEOUT_S} s: see the broker's log")
+                raise TimeoutError(f"{topic} was made and has no leaders after {TIMEOUT_S} s: see the broker's log")
             time.sleep(0.02)
 
     def topics(self) -> dict[str, int]:

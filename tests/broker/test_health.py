@@ -1,4 +1,5 @@
-"""Health and figures on real brokers: what is said over HTTP while brokers are killed, frozen and without a leader.
+"""Health and figures on real brokers: what is said over HTTP while brokers are killed, frozen, without a leader, and
+with a disk that is full.
 
 Each fault is done under a feed; within 10 s /health is 503 and says why in words, the partitions that are not concerned
 stay healthy, and when the broker is back all recovers by itself, each record once. Figures are read by a strict parser
@@ -7,11 +8,15 @@ and compared with what confluent-kafka counts.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,6 +226,69 @@ def test_partitions_without_a_leader_and_one_that_a_fetch_lost(
             assert_all_once(north, backup, there, feed)
             assert_all_once(primary, north, back, other_feed)
             assert_all_once(primary, backup, lost, lost_feed)
+
+
+def test_a_full_disk_on_the_target(primary: Kafka, topic_name: str, small_disk: Path, tmp_path: Path) -> None:
+    """One of a broker's two disks is full: partitions on it say so, those on the other go on. Kafka takes the directory
+    back when there is room and the broker is restarted; the flow goes on by itself."""
+    dirs = {1: (tmp_path / "roomy", small_disk / "small")}
+    create_topic(primary.confluent(), topic_name, PARTITIONS)
+    with Kafka("south", config=SOON_BACK, log_dirs=dirs) as south, copying(primary, south, topic_name) as copied:
+        site, feed, engine = copied
+        engine.wait(lambda: engine.status().records > 600, what="two seconds of records")
+        site.wait_sound()
+        remote = f"primary.{topic_name}"
+        dark = [number for number in range(PARTITIONS) if (small_disk / "small" / f"{remote}-{number}").is_dir()]
+        assert 0 < len(dark) < PARTITIONS
+        ballast = fill(small_disk)
+        filled_at = time.monotonic()
+        for number in dark:
+            words = f"{topic_name}-{number}: stalled: source moved", "a disk failed or is full", "restart the broker"
+            reason = site.wait_told(*words, since=filled_at)
+            assert f"{remote}-{number} has no leader on south: broker 1 is up and its log directory" in reason
+        states = {number: status["state"] for number, status in site.partitions(topic_name).items()}
+        assert states == {number: "stalled" if number in dark else "moving" for number in range(PARTITIONS)}
+        engine.wait(lambda: engine.status().incidents.get("storage"), what="the incident")
+        assert "a disk of the broker that leads" in engine.status().last_incident
+        ballast.unlink()
+        (broker,) = south.brokers
+        assert broker.stop()
+        broker.start()
+        site.wait_sound()
+        assert_all_once(primary, south, topic_name, feed)
+        status = engine.status()
+        assert (status.gap_offsets, status.refused_records, status.parked) == (0, 0, ())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 MB."""
+    if os.geteuid():
+        pytest.skip("to have a disk that can be filled, one is mounted, and only root may do that")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a disk that can be filled cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)  # lazy: also from under a broker that still ends
+
+
+def fill(disk: Path) -> Path:
+    """To the last byte; remove this file to have room again."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(64 << 10))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    return ballast
 
 
 def led_by(kafka: Kafka, topic: str, broker: int) -> int:

@@ -8,12 +8,10 @@ topic is compared record by record.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 
 FLOW, BACK = "west->east", "east->west"
 PARTITIONS, PER_SECOND = 4, 2_000
-REFRESH_S = 1
+COPIED_S = 30  # a bound for waits: how soon it is, under load, is measured by the benchmark's `growth`
 
 
 @dataclass
@@ -67,7 +65,9 @@ class Scene:
         write_file(self.file, properties)
 
     def status(self, flow: str = FLOW) -> dict[str, Any]:
-        return self.run.status(flow)
+        """As of now. (The command's last JSON line may be older than what the test did before.)"""
+        flows = json.loads(self.site.get("/status")[1])["flows"]
+        return next(dict(one) for one in flows if one["name"] == flow)
 
     def epochs(self) -> tuple[int, int]:
         return int(self.status(FLOW)["epoch"]), int(self.status(BACK)["epoch"])
@@ -135,7 +135,7 @@ def test_resumed_it_goes_on_where_it_stood(scene: Scene, capsys: pytest.CaptureF
     before, stood = scene.epochs(), scene.copies()[1]
     assert heliograph(["resume", FLOW, "ahead:1"]) == 0  # no file: there is one process
     assert "goes on, was ahead-1: paused" in capsys.readouterr().out
-    wait_until(lambda: scene.copies()[1] > stood, what="records of partition 1", timeout_seconds=3)
+    wait_until(lambda: scene.copies()[1] > stood, what="records of partition 1", timeout_seconds=COPIED_S)
     assert heliograph(["resume", FLOW]) == 0
     assert "nothing was paused" in capsys.readouterr().out
     assert scene.epochs() == before
@@ -153,7 +153,8 @@ def test_a_flow_that_is_stopped_rests_as_a_whole_and_the_other_goes_on(scene: Sc
     wait_until(lambda: records_in(scene.west.confluent(), "east.back") > other, what="the other flow's records")
     assert scene.epochs()[1] == back
     assert heliograph(["resume", FLOW]) == 0
-    wait_until(lambda: sum(scene.copies().values()) > first, what="records after the stop", timeout_seconds=10)
+    assert not scene.status()["orders"]
+    wait_until(lambda: sum(scene.copies().values()) > first, what="records after the stop", timeout_seconds=COPIED_S)
 
 
 @pytest.mark.parametrize(
@@ -231,40 +232,38 @@ def test_a_bad_file_changes_nothing(scene: Scene, capsys: pytest.CaptureFixture[
 
 
 def test_sighup_takes_up_an_interval_by_which_topics_and_partitions_are_found(scene: Scene) -> None:
-    scene.write(**{"topics": "ahead,new,later", "refresh.topics.interval.seconds": str(REFRESH_S)})
+    """By MM2's default of ten minutes neither would be found here. Tasks of the epoch that ends lose nothing."""
+    scene.write(**{"topics": "ahead,new,later", "refresh.topics.interval.seconds": "1"})
     scene.run.process.send_signal(signal.SIGHUP)
     scene.run.wait(lambda: configuration(scene)["count"] == 4, what="the fourth generation", timeout_seconds=10)
     metric = scene.site.metrics()["heliograph_configuration_generation"]
     assert metric.value() == 4
-    west = scene.west.confluent()
+    west, back = scene.west.confluent(), scene.epochs()[1]
     create_topic(west, "later")
-    require_prompt(first_copied_s(scene, "later", 0))
+    assert_found(scene, "later", 0)
     admin = AdminClient(west)
     admin.create_partitions([NewPartitions("new", 3)])["new"].result(10)
     wait_until(lambda: 2 in end_offsets(west, "new"), what="the new partition")
-    require_prompt(first_copied_s(scene, "new", 2))
+    assert_found(scene, "new", 2)
+    assert_copied(west, scene.east.confluent(), "later", "west.later", expected=10)
+    scene.run.wait_copied(PER_SECOND)
+    figures = scene.status()
+    assert (figures["state"], figures["duplicates_refused"], figures["parked"]) == ("running", 0, [])
+    assert scene.epochs()[1] == back
 
 
-def require_prompt(took_s: float) -> None:
-    """Where ten others want the same cores, seconds say nothing of us."""
-    if os.getloadavg()[0] < 4 * (os.cpu_count() or 1):
-        assert took_s < REFRESH_S + 2
-
-
-def first_copied_s(scene: Scene, topic: str, partition: int) -> float:
-    """From the first records to their copies."""
+def assert_found(scene: Scene, topic: str, partition: int) -> None:
+    """Ten records, and their copies; the partitions that were there before go on meanwhile."""
     admin = AdminClient(scene.east.confluent())
-    began = time.monotonic()
+    before = scene.copies()
     produce(scene.west.confluent(), topic, [Record(None, b"%d" % n, partition=partition) for n in range(10)])
 
     def there() -> bool:
         topics = admin.list_topics(timeout=10).topics
         return f"west.{topic}" in topics and scene.copies(f"west.{topic}").get(partition) == 10
 
-    wait_until(there, what=f"the copy of {topic}-{partition}", timeout_seconds=20)
-    took_s = time.monotonic() - began
-    print(f"{topic}-{partition} was copied {took_s:.1f} s after its first record")
-    return took_s
+    wait_until(there, what=f"the copy of {topic}-{partition}", timeout_seconds=COPIED_S)
+    wait_until(lambda: all(end > before[p] for p, end in scene.copies().items()), what="records of the others")
 
 
 def test_another_file_is_refused_and_takes_over_when_told(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

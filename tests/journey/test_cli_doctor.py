@@ -197,12 +197,20 @@ def test_what_the_features_may_not_do_and_the_lines_that_allow_it(
         assert resource in checks[name]["fix"], name
     assert checks[f"{flow}: new partitions"]["ok"] is None  # it has enough of them today
     assert "--operation Alter --topic" in checks[f"{flow}: new partitions"]["fix"]
+    for name in ("incidents", "quarantine"):  # nothing went wrong yet
+        check = checks[f"{flow}: {name}"]
+        assert check["ok"] is None
+        assert "Read, Write, Create on topic" in check["detail"]
+        assert "stops and waits" in check["detail"]
+        assert f"--topic mm2-heliograph-{name}.us.internal" in check["fix"]
+    assert "on.refused = stop" in checks[f"{flow}: quarantine"]["fix"]
     for check in checks.values():
         for line in re.findall(r"kafka-acls [^;]+", check["fix"]):
             follow(line, {kafka.bootstrap: kafka for kafka in (guarded, elsewhere)})
     code, checks = doctor(file, capsys)
     assert code == 0, {name: check for name, check in checks.items() if not check["ok"]}
-    assert checks[f"{flow}: new partitions"]["ok"] is True
+    for name in ("new partitions", "incidents", "quarantine"):
+        assert checks[f"{flow}: {name}"]["ok"] is True
     assert before == (topics_of(guarded), topics_of(elsewhere))
 
 
@@ -210,12 +218,19 @@ def test_what_is_switched_off_is_not_asked_about(
     guarded: Kafka, elsewhere: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     switches = ("emit.offset-syncs", "emit.checkpoints", "emit.heartbeats", "sync.topic.acls", "sync.topic.configs")
-    off = [f"{switch}.enabled = false" for switch in switches]
+    off = [*(f"{switch}.enabled = false" for switch in switches), "on.refused = skip"]
     file = write(tmp_path, guarded.cluster(), elsewhere.cluster(), f"topics = {topic_name}", *off)
     code, checks = doctor(file, capsys)
     assert code == 0, checks
     asked = {name.removeprefix("flow us->eu: ") for name in checks if name.startswith("flow")}
-    assert asked == {"source topics", "target topics", "partitions", "topic settings in us", "new partitions"}
+    assert asked == {
+        "source topics",
+        "target topics",
+        "partitions",
+        "topic settings in us",
+        "new partitions",
+        "incidents",
+    }
 
 
 def follow(line: str, clusters: dict[str, Kafka]) -> None:

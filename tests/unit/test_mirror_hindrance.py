@@ -36,8 +36,8 @@ class Brokers:
         self.metadata: Metadata | None = None
         self.led(tp, 1)
 
-    def led(self, tp: TopicPartition, leader: int) -> None:
-        part = PartitionMeta(leader, 0, (1, 2), (), 0)
+    def led(self, tp: TopicPartition, leader: int, offline: tuple[int, ...] = ()) -> None:
+        part = PartitionMeta(leader, 0, (1, 2), (), 0, offline)
         topic = TopicMeta(tp.topic, UUID(int=1), False, 0, {tp.partition: part})
         self.metadata = Metadata({1: ONE}, {tp.topic: topic}, 1, "c")
 
@@ -96,6 +96,32 @@ def test_no_leader_names_where_the_replicas_are(scene: Scene) -> None:
     found = scene.look()
     assert found.why.startswith("orders-0 has no leader on us: its replicas are on broker 1, 2")
     assert found.blind
+
+
+def test_a_replica_that_is_offline_on_a_broker_that_is_up_lost_its_disk(scene: Scene) -> None:
+    scene.source.brokers.led(TP, -1, offline=(2,))  # broker 2 is down: nothing is known of its disks
+    assert "its replicas are on broker 1, 2, and none of them that is up may lead" in scene.look().why
+    scene.source.brokers.led(TP, -1, offline=(1, 2))
+    found = scene.look()
+    assert found.why.startswith(
+        "orders-0 has no leader on us: broker 1 is up and its log directory with this partition"
+    )
+    assert "a disk failed or is full. Make room, then restart the broker" in found.why
+
+
+def test_what_a_broker_said_of_its_disk_is_remembered_when_it_is_gone(scene: Scene) -> None:
+    scene.lane.has_failed = True
+    scene.lane.write_trouble = "eu takes no records now: KAFKA_STORAGE_ERROR. A disk of the broker failed or is full"
+    scene.target.brokers.connection = None
+    scene.target.brokers.failed = Unreachable("eu broker b1:9092: refused")
+    assert scene.look().why == (
+        "eu broker b1:9092: refused; tried again within 2 s; "
+        "before that, eu takes no records now: KAFKA_STORAGE_ERROR. A disk of the broker failed or is full"
+    )
+    scene.lane.lose_track()  # asked by rule D, it says nothing either
+    assert "before that, eu takes no records now: KAFKA_STORAGE_ERROR" in scene.look().why
+    scene.target.brokers.led(REMOTE, -1, offline=(1,))  # nor need it, where what is seen says it already
+    assert "before that" not in scene.look().why
 
 
 def test_a_leader_that_is_not_in_the_cluster_is_none(scene: Scene) -> None:

@@ -1,19 +1,20 @@
 """What `doctor` asks for the features beside the copying: may we do what they need? With the line that allows it.
 
-Settings, growth, offset syncs, checkpoints, group offsets, heartbeats, ACLs: each is asked about only if the flow has
-it switched on. Reading the source and creating the copies is `clinic`'s.
+Settings, growth, offset syncs, checkpoints, group offsets, heartbeats, ACLs, what went wrong: each is asked about only
+if the flow has it switched on. Reading the source and creating the copies is `clinic`'s.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heliograph import policy
 from heliograph.cli.doctor import Finding
 from heliograph.cli.patient import Patient, Seen
 from heliograph.errors import BrokerError
+from heliograph.state import incidents, quarantine
 from heliograph.types import Flow
 from heliograph.wire.acls import (
     ALTER,
@@ -128,6 +129,7 @@ def examine(flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, S
         yield heartbeats(flow, target)
     if flow.sync_topic_acls_s is not None:
         yield from _acls(flow, source, target)
+    yield from _honesty(flow, target)
 
 
 def _settings(
@@ -228,7 +230,7 @@ def heartbeats(flow: Flow, target: Patient) -> Finding:
 
 
 def internal(
-    name: str, place: Patient, topics: list[tuple[NewTopic, str]], *operations: int, otherwise: str
+    name: str, place: Patient, topics: list[tuple[NewTopic, str]], *operations: int, otherwise: str = ""
 ) -> Finding:
     """Topics of our own (with the key of their replication factor): there or to be made, and used."""
     factors = {topic.name: key for topic, key in topics}
@@ -238,10 +240,27 @@ def internal(
     other = {topic: problem for topic, problem in uncreatable.items() if problem.code not in NOT_ALLOWED}
     if other:
         topic, problem = next(iter(other.items()))
-        fix = f"Set {factors[topic]} to what {place.cluster.alias} has brokers for, or {otherwise}"
+        fix = f"Set {factors[topic]} to what {place.cluster.alias} has brokers for"
+        fix += f", or {otherwise}" if otherwise else ""
         return Finding(name, False, f"{listed(other)} could not be created: {problem.name}", fix)
     well = f"{listed(factors)} in {place.cluster.alias} may be {'made and ' if new else ''}used"
     return verdict(name, place, lacks, well, otherwise=otherwise)
+
+
+def _honesty(flow: Flow, target: Patient) -> Iterator[Finding]:
+    """Topics that are made when something goes wrong. What cannot be written down there is not passed over."""
+    name, factor = f"flow {flow.name}", f"{flow.target.alias}.offset.storage.replication.factor"
+    found = internal(f"{name}: incidents", target, [(incidents.topic_of(flow), factor)], READ, WRITE)
+    yield _on_the_day(found, "when something goes wrong with a partition, it stops and waits")
+    if flow.on.refused == "quarantine":
+        otherwise, topics = f"{flow.name}.on.refused = stop", [(quarantine.topic_of(flow), factor)]
+        found = internal(f"{name}: quarantine", target, topics, READ, WRITE, otherwise=otherwise)
+        yield _on_the_day(found, "a partition with a record that the target refuses stops and waits")
+
+
+def _on_the_day(found: Finding, then: str) -> Finding:
+    """Nothing fails today: somebody should know."""
+    return found if found.ok else replace(found, ok=None, detail=f"{found.detail}: {then}")
 
 
 def _acls(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:

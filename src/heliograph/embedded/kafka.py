@@ -62,7 +62,9 @@ class Kafka:
         mutual_tls: bool = False,
         advertised: Advertised | None = None,
         jvm: Sequence[str] = QUICK_JVM,
+        log_dirs: Mapping[int, Sequence[Path]] | None = None,
     ) -> None:
+        """`log_dirs`: by broker id, folders for its data that are not there yet, in the place of one of its own."""
         if not 1 <= brokers <= 3:
             raise EmbeddedError(f"an embedded cluster has 1 to 3 brokers, not {brokers}", fix="Ask for 1, 2 or 3")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
@@ -72,6 +74,7 @@ class Kafka:
         self.brokers: list[Broker] = []
         self._config = dict(config or {})
         self._jvm = tuple(jvm)
+        self._log_dirs = dict(log_dirs or {})
         self._security = Security(
             protocols=tuple(security),
             users=dict(users or USERS),
@@ -165,13 +168,16 @@ class Kafka:
         jvm = (*self._jvm, *archive.options(jars)) if self._jvm == QUICK_JVM else self._jvm
         command = java_command(jars, jvm, folder / "log4j2.properties", "kafka.Kafka")
         for broker_id, ports in self._ports.items():
-            data = folder / f"broker-{broker_id}" / "data"
-            format_folder(data, cluster_id=self.cluster_id, node_id=broker_id, jars=jars)
+            own = folder / f"broker-{broker_id}"
+            own.mkdir()
+            dirs = self._log_dirs.get(broker_id, (own / "data",))
+            for data in dirs:
+                format_folder(data, cluster_id=self.cluster_id, node_id=broker_id, jars=jars)
             broker = Broker(
                 broker_id,
-                folder=data.parent,
+                folder=own,
                 ports=ports,
-                properties=self._properties(broker_id) | {"log.dirs": str(data)},
+                properties=self._properties(broker_id) | {"log.dirs": ",".join(map(str, dirs))},
                 internal_client=self._internal_client(ports["INTERNAL"]),
                 command=command,
             )

@@ -30,16 +30,23 @@ INCIDENTS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": str(
 QUARANTINE: Mapping[str, str] = {"cleanup.policy": "compact", "max.message.bytes": str(95 << 20)}
 
 
+def incidents_spec(topic: str, replication_factor: int) -> NewTopic:
+    return NewTopic(topic, 1, replication_factor, dict(INCIDENTS))
+
+
+def quarantine_spec(topic: str, replication_factor: int) -> NewTopic:
+    return NewTopic(topic, 1, replication_factor, dict(QUARANTINE))
+
+
 class Annals:
     """One such topic, of one partition: what happened has an order."""
 
-    def __init__(self, client: Client, topic: str, configs: Mapping[str, str], replication_factor: int) -> None:
-        self._client = client
-        self._configs, self._replication_factor = configs, replication_factor
+    def __init__(self, client: Client, spec: NewTopic) -> None:
+        self._client, self._spec = client, spec
         self._there = False
         self._read_to = 0
         self._lock = threading.RLock()
-        self.tp = TopicPartition(topic, 0)
+        self.tp = TopicPartition(spec.name, 0)
 
     def exists(self) -> bool:
         """Asked anew until it does."""
@@ -88,8 +95,7 @@ class Annals:
     def _ensure(self) -> None:
         if self.exists():
             return
-        spec = NewTopic(self.tp.topic, 1, self._replication_factor, dict(self._configs))
-        error = self._client.create_topics([spec])[self.tp.topic]
+        error = self._client.create_topics([self._spec])[self.tp.topic]
         if error is not None and error.code != TOPIC_ALREADY_EXISTS:
             raise error
         deadline = time.monotonic() + APPEAR_S
@@ -104,7 +110,7 @@ class IncidentLog:
 
     def __init__(self, client: Client, source_alias: str, topic: str, replication_factor: int) -> None:
         self._alias = source_alias
-        self._annals = Annals(client, topic, INCIDENTS, replication_factor)
+        self._annals = Annals(client, incidents_spec(topic, replication_factor))
         self.book = Book(source_alias)
 
     def write(self, incident: Incident) -> None:

@@ -16,10 +16,13 @@ from heliograph.mirror.fetch import Source
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.ways import node_of
 from heliograph.types import TopicPartition
+from heliograph.wire import Metadata, PartitionMeta, name_of
+from heliograph.wire.codes import KAFKA_STORAGE_ERROR
 
 # A broker that has been silent for so long hinders. Its fetch answers are due every half second, an append is answered
 # in milliseconds unless a disk or a replica is slow.
 QUIET_S = 2.0
+DISK = "a disk failed or is full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,15 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
     if lane.state is State.HALTED:
         return Hindrance("an operator halted it", blind=True)
     if lane.state is State.LOST:  # not fetched until the target has said what it holds (rule D)
-        why = of_partition(target.brokers, lane.spec.remote, now) or lane.write_trouble
+        why = _and_before(of_partition(target.brokers, lane.spec.remote, now), lane.write_trouble)
         return Hindrance(why or f"{target.brokers.cluster.alias} is being asked what it holds", True, vague=not why)
     # What is seen now stands before what was said last: behind NOT_LEADER_OR_FOLLOWER there may be no leader at all.
-    reading = of_partition(source.brokers, lane.spec.tp, now, source.key_of(lane)) or lane.read_trouble
+    reading = _and_before(of_partition(source.brokers, lane.spec.tp, now, source.key_of(lane)), lane.read_trouble)
     if reading and not source.is_stalled(lane):  # one that holds enough is not read on purpose
         return Hindrance(reading, blind=True)
     if not lane.idle or lane.in_flight:
-        writing = of_partition(target.brokers, lane.spec.remote, now, target.key_of(lane)) or lane.write_trouble
-        if writing:
+        seen = of_partition(target.brokers, lane.spec.remote, now, target.key_of(lane))
+        if writing := _and_before(seen, lane.write_trouble):
             return Hindrance(writing)
     if held_back := source.held_back(lane):  # on purpose: its source's end is not seen either
         return Hindrance(held_back, blind=True)
@@ -60,6 +63,13 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
     return NONE
 
 
+def _and_before(seen: str, said: str) -> str:
+    """A broker whose only disk is full ends right after it said so: what is seen is that it is gone, not why."""
+    if seen and DISK not in seen and name_of(KAFKA_STORAGE_ERROR) in said:
+        return f"{seen}; before that, {said}"
+    return seen or said
+
+
 def of_partition(brokers: Brokers, tp: TopicPartition, now: float, key: int | None = None) -> str:
     """What is between us and the leader of a partition, on this connection to it; "" if nothing is."""
     alias, metadata = brokers.cluster.alias, brokers.metadata
@@ -69,12 +79,20 @@ def of_partition(brokers: Brokers, tp: TopicPartition, now: float, key: int | No
     if partition is None:
         return f"{alias} knows no partition {tp}"
     if partition.leader not in metadata.brokers:
-        holders = ", ".join(map(str, partition.replicas))
-        return (
-            f"{tp} has no leader on {alias}: its replicas are on broker {holders}, and none of them that is up may lead"
-        )
+        return f"{tp} has no leader on {alias}: {_of_replicas(partition, metadata)}"
     ours = key is not None and node_of(key) == partition.leader
     return _of_broker(brokers, key if ours and key is not None else partition.leader, now)
+
+
+def _of_replicas(partition: PartitionMeta, metadata: Metadata) -> str:
+    broken = [one for one in partition.offline if one in metadata.brokers]
+    if broken:  # the broker lives, its replica does not
+        return (
+            f"broker {', '.join(map(str, broken))} is up and its log directory with this partition is offline: {DISK}. "
+            "Make room, then restart the broker, which takes the directory back only then"
+        )
+    holders = ", ".join(map(str, partition.replicas))
+    return f"its replicas are on broker {holders}, and none of them that is up may lead"
 
 
 def _of_broker(brokers: Brokers, key: int, now: float) -> str:

@@ -255,8 +255,8 @@ class Warden:
         client, a = self._target(), self._a
         if keep:
             if self._quarantine is None:
-                topic, factor = a.quarantine_topic, a.storage_replication_factor
-                self._quarantine = Annals(client, topic, annals.QUARANTINE, factor)
+                spec = annals.quarantine_spec(a.quarantine_topic, a.storage_replication_factor)
+                self._quarantine = Annals(client, spec)
             for records in _batches([quarantine.keep(a.source.alias, one) for one in keep]):
                 self._quarantine.append(records)
         if self._log is None:

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heliograph import policy
-from heliograph.mirror.annals import IncidentLog
+from heliograph.mirror.annals import IncidentLog, incidents_spec
 from heliograph.mirror.incidents import Incident, Kind, span
 from heliograph.mirror.offsetmap import Subject
 from heliograph.types import Flow, TopicPartition
-from heliograph.wire import Client
+from heliograph.wire import Client, NewTopic
 
-__all__ = ["Counts", "Incident", "Incidents", "Kind", "span"]
+__all__ = ["Counts", "Incident", "Incidents", "Kind", "span", "topic_of"]
 
 LOOK_EVERY_S = 2.0
 RECENT = 20  # incidents that a status shows; `heliograph incidents` has all
@@ -32,6 +32,11 @@ class Counts:
     lost: Mapping[TopicPartition, int] = field(default_factory=dict)  # source offsets never copied
     held: Mapping[TopicPartition, int] = field(default_factory=dict)  # records refused and passed over
     recent: tuple[Incident, ...] = ()  # the last ones, oldest first
+
+
+def topic_of(flow: Flow) -> NewTopic:
+    """As it is made when it is first needed."""
+    return incidents_spec(policy.incidents_topic(flow.source.alias), flow.offset_storage_replication_factor)
 
 
 class Incidents:

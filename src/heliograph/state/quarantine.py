@@ -21,10 +21,10 @@ from heliograph.mirror import annals, quarantine
 from heliograph.mirror.annals import Annals
 from heliograph.mirror.quarantine import Kept
 from heliograph.types import Flow
-from heliograph.wire import Client
+from heliograph.wire import Client, NewTopic
 from heliograph.wire.codes import DUPLICATE_SEQUENCE
 
-__all__ = ["Kept", "Quarantine", "Sent"]
+__all__ = ["Kept", "Quarantine", "Sent", "topic_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,15 @@ class Sent:
     refused: str = ""  # why it is still in quarantine
 
 
+def topic_of(flow: Flow) -> NewTopic:
+    """As it is made when it is first needed."""
+    return annals.quarantine_spec(policy.quarantine_topic(flow.source.alias), flow.offset_storage_replication_factor)
+
+
 class Quarantine:
     def __init__(self, client: Client, flow: Flow) -> None:
         self._client, self._alias = client, flow.source.alias
-        topic, factor = policy.quarantine_topic(self._alias), flow.offset_storage_replication_factor
-        self._annals = Annals(client, topic, annals.QUARANTINE, factor)
+        self._annals = Annals(client, topic_of(flow))
         self._kept: dict[bytes, Kept] = {}
 
     def read(self) -> list[Kept]:

@@ -112,7 +112,8 @@ _FIXES: Mapping[int, str] = {
     INVALID_PRODUCER_EPOCH: "A newer writer took over this producer id",
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Give this principal WRITE and DESCRIBE on the transactional id",
     SECURITY_DISABLED: "The cluster has no authorizer.class.name, so there are no ACLs to read or to write",
-    KAFKA_STORAGE_ERROR: "A disk of the broker failed or is full: its log says which",
+    KAFKA_STORAGE_ERROR: "A disk of the broker failed or is full, its log says which: make room, then restart the "
+    "broker, which takes a log directory back only then",
     SASL_AUTHENTICATION_FAILED: "Check the credentials",
     INVALID_RECORD: "The broker refused a record: a compacted topic needs keys, for one",
 }

@@ -22,6 +22,7 @@ class PartitionMeta:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     error: int
+    offline: tuple[int, ...] = ()  # replicas that cannot serve: of brokers that are down, or of one whose disk failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +83,5 @@ def _partition(part: Any) -> PartitionMeta:
         tuple(map(int, part.replica_nodes)),
         tuple(map(int, part.isr_nodes)),
         int(part.error_code),
+        tuple(map(int, part.offline_replicas)),
     )
