@@ -33,6 +33,7 @@ class Brokers:
         self.trouble: HeliographError | None = None
         self.connection: Connected | None = Connected()
         self.failed: HeliographError | None = None
+        self.tried: float | None = None
         self.metadata: Metadata | None = None
         self.led(tp, 1)
 
@@ -46,6 +47,9 @@ class Brokers:
 
     def failure(self, node: int) -> HeliographError | None:
         return self.failed
+
+    def trying_since(self, node: int) -> float | None:
+        return self.tried
 
 
 class Side:
@@ -134,6 +138,15 @@ def test_a_broker_that_refuses_connections(scene: Scene) -> None:
     assert scene.look().why == "us broker b1:9092 is being connected to"
     scene.source.brokers.failed = Unreachable("us broker b1:9092: refused", fix="Is it up?")
     assert scene.look() == Hindrance("us broker b1:9092: refused; tried again within 2 s", blind=True)
+
+
+def test_what_a_broker_said_last_time_gives_way_to_its_silence_now(scene: Scene) -> None:
+    scene.source.brokers.connection = None
+    scene.source.brokers.failed = Unreachable("us broker b1:9092: refused", fix="Is it up?")
+    scene.source.brokers.tried = NOW - QUIET_S
+    assert "refused" in scene.look().why
+    scene.source.brokers.tried = NOW - QUIET_S - 0.1
+    assert scene.look() == Hindrance("us broker b1:9092 does not answer; it is being connected to", blind=True)
 
 
 def test_a_broker_that_is_silent_for_long(scene: Scene) -> None:

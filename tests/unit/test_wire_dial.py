@@ -52,10 +52,15 @@ def test_one_dial_at_a_time() -> None:
         assert dialer.dial(address, cluster)
         assert dialer.is_dialling(address, "west")
         assert not dialer.dial(address, cluster)
+        since = None
+        while since is None and dialer.is_dialling(address, "west"):  # its thread comes to it in a moment
+            since = dialer.trying_since(address, "west")
+        assert since is not None
         assert dialer.ready() == []
         [(_, error)] = wait_ready(dialer)
         assert isinstance(error, HeliographError)
         assert error.retriable
+        assert dialer.trying_since(address, "west") is None
         dialer.close()
         assert not dialer.dial(address, cluster)
 

@@ -121,6 +121,11 @@ class Brokers:
         """Why there is no connection to a node: how the last one ended, or the last try."""
         return self._failed.get(node)
 
+    def trying_since(self, node: int) -> float | None:
+        """Since when a try to connect to a node has had no answer; None: none is under way."""
+        address = self.metadata.brokers.get(node_of(node)) if self.metadata else None
+        return None if address is None else self._dialer.trying_since(address, self.cluster.alias)
+
     def drop(self, node: int, error: HeliographError) -> None:
         connection = self._connections.pop(node, None)
         if connection is None:

@@ -99,6 +99,9 @@ def _of_broker(brokers: Brokers, key: int, now: float) -> str:
     alias, address = brokers.cluster.alias, brokers.metadata.brokers[node_of(key)] if brokers.metadata else ""
     connection = brokers.connected(key)
     if connection is None:
+        tried = brokers.trying_since(key)
+        if tried is not None and now - tried > QUIET_S:  # whatever it said last time, now it says nothing
+            return f"{alias} broker {address} does not answer; it is being connected to"
         failure = brokers.failure(key)
         if failure is not None:
             return f"{failure.message}; tried again within 2 s"

@@ -27,6 +27,7 @@ class _Line:
     backoff: Backoff = field(default_factory=Backoff)
     opened_at: float | None = None
     dialling: bool = False
+    trying_since: float | None = None  # the pause is over, and the broker has not answered yet
 
 
 class Dialer:
@@ -71,16 +72,24 @@ class Dialer:
             line = self._lines.get((alias, address))
             return line is not None and line.dialling
 
+    def trying_since(self, address: Address, alias: str) -> float | None:
+        """When (monotonic) the try under way began; None: there is none, or it waits for its turn."""
+        with self._lock:
+            line = self._lines.get((alias, address))
+            return line.trying_since if line is not None else None
+
     def _open(self, address: Address, cluster: Cluster, line: _Line, wait_s: float) -> None:
         if self._closed.wait(wait_s):
             return
+        with self._lock:
+            line.trying_since = time.monotonic()
         result: Connection | HeliographError
         try:
             result = Connection.open(address, cluster, timeout_s=self._timeout_s, client_id=self._client_id)
         except HeliographError as error:
             result = error
         with self._lock:
-            line.dialling = False
+            line.dialling, line.trying_since = False, None
             line.opened_at = time.monotonic() if isinstance(result, Connection) else None
             if not self._closed.is_set():
                 self._done.append((address, result))
