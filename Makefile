@@ -34,7 +34,7 @@ demo: $(STAMP) ## two embedded clusters mirroring each other (make demo ARGS='--
 	@$(BIN)/heliograph demo $(ARGS)
 
 test: $(WARM) ## all tests: unit, property, broker, journey
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m tests $(ARGS)
 
 quick: $(STAMP) ## unit and property tests only, under a minute
 	@$(BIN)/python -m pytest tests/unit tests/property $(ARGS)

@@ -1,0 +1,66 @@
+"""All tests, in two runs of pytest at the same time: `python -m tests`, or `make test`. With arguments: just pytest.
+
+Brokers and Spark make tests wait, so that one run leaves nearly half of two cores idle. Beside the first run go tests
+that do not mind how busy the machine is: units, properties, and those of brokers that nobody kills, freezes or times.
+The first begins with those that mind least. Both runs end with pytest's own closing line; what the second one said
+comes when both are over. The code is 0 only if both are.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PYTEST = (sys.executable, "-m", "pytest")
+NICE = 5
+
+BESIDE = (
+    "unit",
+    "property",
+    *(
+        f"broker/test_{name}.py"
+        for name in (
+            *("batch_real", "config_against_mm2", "embedded", "embedded_security"),
+            *("java_client", "topic_sync", "wire_security"),
+        )
+    ),
+    *(f"journey/test_{name}.py" for name in ("cli_doctor", "demo", "spark_cluster", "until_current")),
+)
+FIRST = (
+    *("content", "mm2_scenarios", "both_ways", "honest", "swap", "topologies", "translation", "strangers"),
+    *("secure_copy", "start_points", "plan", "partition_counts"),
+)
+
+
+def first_run() -> list[str]:
+    """Every file that is not in the other run, those of FIRST before the others."""
+    found = [f"{path.parent.name}/{path.name}" for path in sorted(HERE.glob("*/test_*.py"))]
+    early = [f"broker/test_{name}.py" for name in FIRST]
+    return early + [name for name in found if name not in {*early, *BESIDE} and name.split("/")[0] not in BESIDE]
+
+
+def paths(names: list[str] | tuple[str, ...]) -> list[str]:
+    return [str(HERE / name) for name in names]
+
+
+def main(arguments: list[str]) -> int:
+    if arguments:
+        return subprocess.call([*PYTEST, *arguments])
+    with tempfile.TemporaryFile("w+") as said:
+        # A cache each: the first run's would be written over by the second's.
+        command = [*PYTEST, *paths(BESIDE), "-o", "cache_dir=.pytest_cache/beside"]
+        with subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=lambda: os.nice(NICE)) as beside:
+            print(f"beside these, {len(BESIDE)} parts in a run of their own: told at the end", flush=True)
+            code = subprocess.call([*PYTEST, *paths(first_run())])
+            beside_code = beside.wait()
+        said.seek(0)
+        print(f"\nbeside those, code {beside_code}:\n{said.read()}", flush=True)
+    return code or beside_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
