@@ -53,8 +53,8 @@ class Chunk:
     """What one fetch brought of one partition."""
 
     __slots__ = (
-        "_array", "_check_crc", "_drop", "_limits", "_past", "_payload", "_payload_row", "_row", "_rows", "_settled",
-        "_view", "_wanted", "next_offset", "remaining_bytes", "remaining_records", "skipped_aborted", "skipped_control",
+        "_array", "_check_crc", "_drop", "_limits", "_looked_at", "_past", "_payload", "_payload_row", "_row", "_rows",
+        "_settled", "_view", "_wanted", "next_offset", "remaining_bytes", "remaining_records", "skipped_aborted", "skipped_control",
         "skipped_empty",
     )  # fmt: skip
 
@@ -82,6 +82,7 @@ class Chunk:
         self._rows = found.rows
         self._array: Any = None  # the rows as an array, once a kernel wants it
         self._row = 0  # the row to take from
+        self._looked_at: tuple[int, Row] = (-1, ())  # the last one that was looked at: mostly it is again
         self._drop = 0  # how many of its records are taken or dropped
         self._past = wanted  # right after the last record taken
         self._settled = not len(found.rows) or self._at(0)[c.AT_BASE] >= wanted
@@ -185,8 +186,12 @@ class Chunk:
 
     def _at(self, row: int) -> Row:
         """A row as Python's integers."""
-        found: Any = self._rows[row]
-        return found if isinstance(found, tuple) else tuple(found.tolist())
+        at, found = self._looked_at
+        if at != row:
+            fresh: Any = self._rows[row]
+            found = fresh if isinstance(fresh, tuple) else tuple(fresh.tolist())
+            self._looked_at = row, found
+        return found
 
     def _settle(self) -> bool:
         """Count the records before `wanted` in the first batch as dropped. False when no row is left."""

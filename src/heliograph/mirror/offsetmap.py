@@ -142,7 +142,7 @@ class Writer:
         if not length:
             return
         if self.last is not None and self._joins(self.last, source, target):
-            self.last = self.last._replace(length=self.last.length + length)
+            self.last = Span(self.last.source, self.last.target, self.last.length + length)
             if self.open:
                 self.open[-1] = self.last
             return

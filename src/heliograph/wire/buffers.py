@@ -10,7 +10,7 @@ B. At most SPARE buffers are kept that nobody uses, and none for long that is fa
 
 from __future__ import annotations
 
-SPARE = 2
+SPARE = 6  # lanes drain together: what they held of several answers becomes free at once, and is asked for again
 # After so many buffers in a row that needed less than a quarter of the largest, all are let go.
 _IDLE = 256
 
