@@ -34,6 +34,7 @@ from heliograph.http.server import Server
 from heliograph.metrics.table import METRICS
 from heliograph.mirror import task as task_module
 from heliograph.mirror.fetch import Source
+from heliograph.types import Cap
 from tests.broker.engine import Engine, assert_same, one_flow
 from tests.broker.processes import Feed, assert_copied
 from tests.broker.site import Site
@@ -380,6 +381,7 @@ def test_checkpoints_and_heartbeats_are_timed(primary: Kafka, backup: Kafka, top
         emit_checkpoints_s=0.3,
         groups=(group,),
         heartbeats_replication=False,
+        caps=(Cap(1_000_000_000),),  # its figures are there where one is set
     )
     name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
     with Engine(flow) as engine, served(engine) as site:
