@@ -381,7 +381,7 @@ def test_checkpoints_and_heartbeats_are_timed(primary: Kafka, backup: Kafka, top
         emit_checkpoints_s=0.3,
         groups=(group,),
         heartbeats_replication=False,
-        caps=(Cap(10_000_000),),
+        caps=(Cap(1_000_000_000),),  # its figures are there where one is set
     )
     name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
     with Engine(flow) as engine, served(engine) as site:

@@ -27,6 +27,26 @@ def test_a_change_of_plan_reaches_tasks_that_were_not_there_yet():
     assert late.words == ["turn"]
 
 
+def test_the_interval_is_from_the_beginning_of_a_look_to_that_of_the_next(monkeypatch):
+    one = coordinator(refresh_topics_interval_seconds=5.0)
+    now, waits, took_s = [100.0], [], iter([1.5, 7.0, 0.0])
+
+    def look():
+        now[0] += next(took_s)
+        return survey("t")
+
+    def wait(seconds):
+        waits.append(seconds)
+        return len(waits) > 3
+
+    monkeypatch.setattr("heliograph.flow.coordinator.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(one._topics, "survey", look)
+    monkeypatch.setattr(one._amends, "judge", lambda found: found)
+    monkeypatch.setattr(one, "_wait_stopping", wait)
+    one._watch()
+    assert waits == [5.0, 3.5, 0.05, 5.0]
+
+
 def test_a_change_of_plan_turns_the_page_and_ends_nobody():
     one = coordinator()
     voice = Heard()

@@ -57,6 +57,7 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
+SOONEST_LOOK_S = 0.05  # for topics again, however long the last look took
 ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answer
 
 
@@ -368,14 +369,16 @@ class Coordinator:
         while not self._wait_stopping(wait):
             if self._helm.stopped:
                 continue
+            began = time.monotonic()
             try:
                 survey = self._amends.judge(self._topics.survey())
             except HeliographError as error:
                 self._troubled("looking for topics", error)
                 wait = min(max(wait, TROUBLE_BACKOFF_S[0]) * 2, TROUBLE_BACKOFF_S[1])
                 continue
-            wait = self._interval()
             self._take(survey)
+            # From the beginning of one look to that of the next, as MM2 counts: a look takes a second where many wait.
+            wait = max(self._interval() - (time.monotonic() - began), SOONEST_LOOK_S)
 
     def _interval(self) -> float:
         # A partition that waits for its remote topic, or a flow that has none yet, is looked at more often.
