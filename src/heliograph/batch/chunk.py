@@ -53,9 +53,9 @@ class Chunk:
     """What one fetch brought of one partition."""
 
     __slots__ = (
-        "_array", "_check_crc", "_drop", "_limits", "_looked_at", "_past", "_payload", "_payload_row", "_row", "_rows",
-        "_settled", "_view", "_wanted", "next_offset", "remaining_bytes", "remaining_records", "skipped_aborted", "skipped_control",
-        "skipped_empty",
+        "_array", "_check_crc", "_drop", "_limits", "_looked_at", "_past", "_payload", "_payload_row", "_row",
+        "_rows", "_settled", "_view", "_wanted", "next_offset", "remaining_bytes", "remaining_records",
+        "skipped_aborted", "skipped_control", "skipped_empty",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class Chunk:
         self._rows = found.rows
         self._array: Any = None  # the rows as an array, once a kernel wants it
         self._row = 0  # the row to take from
-        self._looked_at: tuple[int, Row] = (-1, ())  # the last one that was looked at: mostly it is again
+        self._looked_at: tuple[int, Row] = (-1, (0,) * 8)  # the last one that was looked at: mostly it is again
         self._drop = 0  # how many of its records are taken or dropped
         self._past = wanted  # right after the last record taken
         self._settled = not len(found.rows) or self._at(0)[c.AT_BASE] >= wanted
