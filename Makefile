@@ -37,7 +37,7 @@ test: $(WARM) ## all tests: unit, property, broker, journey
 	@$(BIN)/python -m tests $(ARGS)
 
 quick: $(STAMP) ## unit and property tests only, under a minute
-	@$(BIN)/python -m pytest tests/unit tests/property $(ARGS)
+	@$(BIN)/python -m tests --quick $(ARGS)
 
 check: $(STAMP) ## format, lint, types
 	@$(BIN)/ruff format --check .

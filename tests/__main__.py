@@ -1,4 +1,5 @@
 """All tests, in two runs of pytest at the same time: `python -m tests`, or `make test`. With arguments: just pytest.
+`--quick` (`make quick`): units in one, properties in the other.
 
 Brokers and Spark make tests wait, so that one run leaves nearly half of two cores idle. Beside the first run go tests
 that do not mind how busy the machine is: units, properties, and those of brokers that nobody kills, freezes or times.
@@ -12,15 +13,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
 PYTEST = (sys.executable, "-m", "pytest")
 NICE = 5
+QUICK = ("unit", "property")
 
 BESIDE = (
-    "unit",
-    "property",
+    *QUICK,
     *(
         f"broker/test_{name}.py"
         for name in (
@@ -43,19 +45,24 @@ def first_run() -> list[str]:
     return early + [name for name in found if name not in {*early, *BESIDE} and name.split("/")[0] not in BESIDE]
 
 
-def paths(names: list[str] | tuple[str, ...]) -> list[str]:
+def paths(names: Sequence[str]) -> list[str]:
     return [str(HERE / name) for name in names]
 
 
 def main(arguments: list[str]) -> int:
-    if arguments:
-        return subprocess.call([*PYTEST, *arguments])
+    quick, more = arguments[:1] == ["--quick"], [one for one in arguments if one != "--quick"]
+    if more:
+        return subprocess.call([*PYTEST, *(paths(QUICK) if quick else ()), *more])
+    return both(QUICK[:1], QUICK[1:], nice=0) if quick else both(first_run(), BESIDE, nice=NICE)
+
+
+def both(first: Sequence[str], second: Sequence[str], *, nice: int) -> int:
     with tempfile.TemporaryFile("w+") as said:
         # A cache each: the first run's would be written over by the second's.
-        command = [*PYTEST, *paths(BESIDE), "-o", "cache_dir=.pytest_cache/beside"]
-        with subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=lambda: os.nice(NICE)) as beside:
-            print(f"beside these, {len(BESIDE)} parts in a run of their own: told at the end", flush=True)
-            code = subprocess.call([*PYTEST, *paths(first_run())])
+        command = [*PYTEST, *paths(second), "-o", "cache_dir=.pytest_cache/beside"]
+        with subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=lambda: os.nice(nice)) as beside:
+            print(f"a second run goes beside this one, and is told at its end: {', '.join(second)}", flush=True)
+            code = subprocess.call([*PYTEST, *paths(first)])
             beside_code = beside.wait()
         said.seek(0)
         print(f"\nbeside those, code {beside_code}:\n{said.read()}", flush=True)
