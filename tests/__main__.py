@@ -26,16 +26,14 @@ BESIDE = (
     *(
         f"broker/test_{name}.py"
         for name in (
-            *("batch_real", "config_against_mm2", "embedded", "embedded_security"),
-            *("java_client", "topic_sync", "wire_security"),
+            *("batch_real", "config_against_mm2", "embedded", "embedded_security", "java_client", "mm2_scenarios"),
+            *("plan", "secure_copy", "start_points", "strangers", "swap", "topic_sync", "topologies", "translation"),
+            "wire_security",
         )
     ),
     *(f"journey/test_{name}.py" for name in ("cli_doctor", "demo", "spark_cluster", "until_current")),
 )
-FIRST = (
-    *("content", "mm2_scenarios", "both_ways", "honest", "swap", "topologies", "translation", "strangers"),
-    *("secure_copy", "start_points", "plan", "partition_counts"),
-)
+FIRST = ("content", "both_ways", "honest", "partition_counts", "bad_input", "wire_cluster", "wire_groups")
 
 
 def first_run() -> list[str]:

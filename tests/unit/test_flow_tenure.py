@@ -60,7 +60,8 @@ def test_the_same_may_run_together(monkeypatch: pytest.MonkeyPatch, told: list[s
 
 
 def test_another_is_refused_once_it_is_known_to_live(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
-    looks = seen(monkeypatch, [holder(age_ms=4_000)], [holder(age_ms=4_000)], [holder(age_ms=1)])
+    quiet = holder(age_ms=4_000)
+    looks = seen(monkeypatch, [quiet], [quiet], [holder(age_ms=1)])
     with pytest.raises(Held) as caught:
         settle()
     assert looks() == 1
@@ -79,7 +80,8 @@ def test_the_dead_are_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, told: list
     for dead in (holder(host=HERE, pid=DEAD), holder(host=HERE, pid=os.getpid())):
         seen(monkeypatch, [dead])
         settle()
-    seen(monkeypatch, [holder(age_ms=15_000)], [holder(age_ms=15_000)], [])  # killed elsewhere: it runs out
+    quiet = holder(age_ms=15_000)
+    seen(monkeypatch, [quiet], [quiet], [])  # killed elsewhere: it runs out
     settle()
 
 
