@@ -1,4 +1,4 @@
-"""A real Kafka Connect worker with MirrorMaker 2's connectors: it answers, and as tests/data/connect has it written down.
+"""A real Kafka Connect worker with MirrorMaker 2's connectors: it answers, and as was written down.
 
 The recording is what our own API is compared with, so a test that needs no Java is only as good as this one.
 """
