@@ -34,7 +34,14 @@ _dir = click.option(
 )
 
 
-@click.group("connectors", context_settings=SETTINGS)
+class Verbs(click.Group):
+    """In the order in which they are needed, not by the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group("connectors", cls=Verbs, context_settings=SETTINGS)
 def command() -> None:
     """Connectors of a Kafka Connect worker: Heliograph's (`heliograph connect`) or Kafka's own.
 
@@ -55,10 +62,6 @@ def command() -> None:
     Exit codes: 0 it went well; 1 a connector failed, was refused, or did not get there in time;
     2 bad input: a file, an argument, no such connector, a worker that cannot be reached or lets nobody in.
     """
-
-
-for _verb in connector.VERBS:
-    command.add_command(_verb)
 
 
 @command.command("deploy", context_settings=SETTINGS)
@@ -144,6 +147,10 @@ def validate(cluster: str, folder: Path, offline: bool, worker: Worker) -> int:
         by = "well-formed" if offline else f"valid, says {worker.address}"
         click.echo(f"{one.path}: {by}")
     return 0
+
+
+for _verb in connector.VERBS:
+    command.add_command(_verb)
 
 
 # ---------------------------------------------------------------- what they have in common

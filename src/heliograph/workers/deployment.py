@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from heliograph.errors import ConfigError, NoSuchConnector, WorkerError
+from heliograph.errors import ConfigError, NoSuchConnector, TimedOut, Unreachable, WorkerError
 from heliograph.workers.client import Worker
 from heliograph.workers.files import Wanted
 from heliograph.workers.standing import ABSENT, FAILED, PAUSED, RUNNING, STOPPED, Standing, standing
@@ -160,18 +160,23 @@ def settle(
     timeout_s: float,
     watch: Watch = lambda _all: None,
 ) -> dict[str, Standing]:
-    """How they stand, once each has settled or the time is over."""
+    """How they stand, once each has settled or the time is over. A worker that goes away meanwhile may come back, or
+    another answer for it; where none does, that is raised at the end."""
     deadline = time.monotonic() + timeout_s
     found: dict[str, Standing] = {}
-    done: set[str] = set()
-    while names:
-        for name in names:
-            if name not in done:
+    left = list(names)
+    while left:
+        try:
+            for name in left:
                 found[name] = standing(name, worker.status(name))
-                if settled(found[name]):
-                    done.add(name)
-        watch(found)
-        if len(done) == len(names) or time.monotonic() > deadline:
+        except (Unreachable, TimedOut, WorkerError):
+            if time.monotonic() > deadline:
+                raise
+        else:
+            left = [name for name in left if not settled(found[name])]
+            watch(found)
+        if time.monotonic() > deadline:
             break
-        time.sleep(POLL_S)
+        if left:
+            time.sleep(POLL_S)
     return found
