@@ -33,6 +33,7 @@ DATA = Path(__file__).parent.parent / "data" / "connect"
 RECORDING = DATA / "real-4.3.1.json"
 HEADERS = ("content-type", "location")  # compared, beside status and body
 UNTIL_S = 40.0
+STEADY_S = 1.0
 REBALANCE = "rebalance"  # in the text of a 409 that means: later
 
 
@@ -46,6 +47,7 @@ class Call:
     same: Sequence[str] = ()
     maps: Sequence[str] = ()
     brief: bool = False
+    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,14 @@ def play(
 
 def _played(url: str, call: Call, texts: Mapping[str, str], marks: Mapping[str, str], until_s: float) -> Answer:
     deadline = time.monotonic() + until_s
+    since = float("inf")
     while True:
         answer = normal(_send(url, call, texts), marks)
         if call.brief and isinstance(answer.body, dict) and "configs" in answer.body:
             answer.body["configs"] = [one for one in answer.body["configs"] if one["value"]["errors"]]
-        if time.monotonic() > deadline or (_come(call, answer) and not _rebalancing(answer)):
+        now = time.monotonic()
+        since = min(since, now) if _come(call, answer) and not _rebalancing(answer) else float("inf")
+        if now > deadline or now - since >= (STEADY_S if call.steady else 0):
             return answer
         time.sleep(0.1)
 

@@ -34,10 +34,6 @@ def test_it_answers_as_was_recorded(worker: ConnectWorker, primary: Kafka, backu
     assert unjustified(recorded(), answers, reasons=[]) == []
 
 
-def test_it_ends_in_order_and_comes_back_with_its_port(worker: ConnectWorker) -> None:
-    url = worker.url
+def test_it_ends_in_order(worker: ConnectWorker) -> None:
     assert worker.stop()
-    worker.start()
-    assert worker.url == url
-    with urllib.request.urlopen(f"{url}/connectors", timeout=10) as answer:
-        assert json.load(answer) == []
+    assert not worker.running
