@@ -34,7 +34,7 @@ RECORDING = DATA / "real-4.3.1.json"
 HEADERS = ("content-type", "location")  # compared, beside status and body
 UNTIL_S = 40.0
 STEADY_S = 1.0
-REBALANCE = "rebalance"  # in the text of a 409 that means: later
+REBALANCE = "rebalance is expected"  # in the text of a 500 that means: later
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,8 @@ def _come(call: Call, answer: Answer) -> bool:
 
 
 def _rebalancing(answer: Answer) -> bool:
-    return answer.status == 409 and REBALANCE in str(answer.body)
+    taken = "already exists" in str(answer.body)
+    return (answer.status == 409 and not taken) or (answer.status == 500 and REBALANCE in str(answer.body))
 
 
 def _send(url: str, call: Call, texts: Mapping[str, str]) -> Answer:

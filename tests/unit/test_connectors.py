@@ -406,9 +406,11 @@ def test_a_group_that_rebalances_is_asked_again(call: Call, fake: FakeConnect) -
         "error_code": 409,
         "message": "Cannot complete request because of a conflicting operation (e.g. worker rebalance)",
     }
-    fake.answers["GET /connectors"] = [(409, later), (409, later), (200, {})]
+    stale = {"error_code": 409, "message": "Cannot complete request momentarily due to stale configuration"}
+    expected = {"error_code": 500, "message": "Request cannot be completed because a rebalance is expected"}
+    fake.answers["GET /connectors"] = [(409, later), (409, stale), (500, expected), (200, {})]
     assert call("get")[0] == 0
-    assert len(fake.calls) == 3
+    assert len(fake.calls) == 4
     fake.answers["GET /connectors"] = [(409, {"error_code": 409, "message": "Connector a already exists"})]
     code, _, err = call("get")
     assert code == 1

@@ -1,7 +1,7 @@
 """One client of a Connect group's REST API: a request, a bounded answer, an error that names address and fix.
 
 Any worker of a group answers for all, so the addresses are tried in turn when one cannot be reached. An answer that
-means "later" (409 while the group rebalances) is asked for again until the deadline. What the answers mean is not
+means "later" (while the group rebalances) is asked for again until the deadline. What the answers mean is not
 decided here.
 """
 
@@ -205,7 +205,12 @@ class Worker:
         if answer.status == http.client.NOT_FOUND and "/connectors/" in asked:
             return NoSuchConnector(f"{asked}: {said}", answer.status, said, fix="`heliograph connectors get` lists all")
         if _later(answer):
-            return WorkerError(f"{asked}: {said}", answer.status, said, fix="Its group rebalances: ask again")
+            return WorkerError(
+                f"{asked}: {said}",
+                answer.status,
+                said,
+                fix="Its group does not settle: see the workers' logs, then ask again",
+            )
         return WorkerError(f"{asked} is answered with {answer.status}: {said}", answer.status, said)
 
 
@@ -230,8 +235,11 @@ def _read(response: http.client.HTTPResponse, url: str) -> Any:
 
 
 def _later(answer: Answer) -> bool:
-    """Connect's words for a group that has not settled; a name that exists already is a 409 as well."""
-    return answer.status == http.client.CONFLICT and "rebalance" in str(answer.body)
+    """Whether a group that has not settled says so. Connect answers questions for a connector's configuration with a
+    500 then and all others with a 409, which also stands for a name that is taken."""
+    if answer.status == http.client.CONFLICT:
+        return "already exists" not in _message(answer)
+    return answer.status == http.client.INTERNAL_SERVER_ERROR and "rebalance" in _message(answer)
 
 
 def _switched_off(asked: str) -> bool:
