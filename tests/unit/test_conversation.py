@@ -10,6 +10,7 @@ import pytest
 from tests.broker.conversation import (
     Answer,
     Call,
+    Reason,
     conversation,
     differences,
     justified,
@@ -40,9 +41,8 @@ def test_the_recording_is_like_itself() -> None:
 def test_every_difference_that_is_justified_is_of_a_call() -> None:
     known = {call.id for call in conversation()} | {"*"}
     for one in justified():
-        assert set(one) == {"id", "where", "reason"}
-        assert one["id"] in known
-        assert len(one["reason"]) > 20
+        assert set(one.ids) <= known
+        assert len(one.reason) > 20
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,22 @@ def test_a_reason_that_nothing_needs_is_told() -> None:
     other = dict(recorded())
     first = next(iter(other))
     other[first] = replace(other[first], status=599)
-    reason = {"id": first, "where": "status", "reason": "why not"}
+    reason = Reason([first], ["status"], "why not")
     assert unjustified(recorded(), other, [reason]) == []
     assert unjustified(recorded(), other, []) == [f"{first}: status: 599, a real worker says 200"]
-    assert unjustified(recorded(), recorded(), [reason]) == [f"{first}: status: is no difference any more: why not"]
+    gone = "is no difference any more: why not"
+    assert unjustified(recorded(), other, [Reason([first, "health"], ["status", "body"], "why not")]) == [
+        f"call health {gone}",
+        f"place body {gone}",
+    ]
+    assert unjustified(recorded(), recorded(), [Reason(["*"], ["status"], "why not")]) == [
+        f"call * {gone}",
+        f"place status {gone}",
+    ]
 
 
 def test_shapes_are_keys_and_types() -> None:
-    assert shape([{"a": 1}, {"a": None, "b": True}]) == [{"a": "integer|null", "b?": "boolean"}]
+    assert shape([{"a": 1}, {"a": None, "b": True}]) == [{"a": "integer|null", "b (some)": "boolean"}]
     assert shape({"x": {"k1": "a", "k2": None}}, maps=["x"]) == {"x": {"*": "null|string"}}
     assert shape({"k1": {"level": "INFO"}}, maps=["$"]) == {"*": {"level": "string"}}
     assert merged([[], ["string"]]) == ["string"]
