@@ -1,8 +1,11 @@
 """The conversation that a real Connect worker was recorded with, held with `heliograph connect`: the same codes, the
-same shapes, the same values where it matters; what differs is listed in tests/data/connect/differences.toml, with why."""
+same shapes, the same values where it matters.
+What differs is listed in tests/data/connect/differences.toml, with why."""
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -31,9 +34,6 @@ def test_it_answers_as_a_real_worker_does(primary: Kafka, backup: Kafka, topic_n
 
 
 def _healthy(url: str) -> bool:
-    import urllib.error
-    import urllib.request
-
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
             return bool(answer.status == 200)

@@ -424,6 +424,8 @@ def test_a_group_that_rebalances_is_asked_again(call: Call, fake: FakeConnect) -
         ((500, "<html>oh</html>"), "answered with 500: <html>oh</html>"),
         ((502, None), "answered with 502: Bad Gateway"),
         ((500, {"error_code": 500, "message": None}), "Internal Server Error"),
+        ((200, [1, 2]), "what no Connect worker says: [1, 2]"),
+        ((200, {"a": 1}), "what no Connect worker says"),
     ],
 )
 def test_answers_that_are_none(answer: tuple[int, Any], words: str, call: Call, fake: FakeConnect) -> None:
@@ -442,9 +444,26 @@ def test_an_answer_without_end_is_bounded(call: Call, fake: FakeConnect, monkeyp
     assert "answers with more than" in err
 
 
+@pytest.mark.parametrize(
+    "answer", [[], 1, "text", None, {}, {"configs": 1}, {"offsets": 1}, {"message": 1}, {"a": None}]
+)
+def test_whatever_is_answered_is_one_message(answer: Any, call: Call, fake: FakeConnect, folder: Path) -> None:
+    fake.connectors = {name: Connector({"connector.class": "x"}, "STOPPED", []) for name in (*NAMES, "a")}
+    paths = ["", "/a", "/a/config", "/a/status", "/a/tasks", "/a/topics", "/a/offsets", "/mm2-msc-west/status"]
+    verbs = [("get",), ("describe", "a"), ("offsets", "a"), ("offsets", "a", "--reset"), ("status", "west")]
+    verbs += [("undeploy", "west"), ("deploy", "west", "--dir", str(folder), "--timeout", "0.1")]
+    for method in ("GET", "DELETE", "PUT"):
+        for path in paths:
+            fake.answers[f"{method} /connectors{path}"] = [(200, json.dumps(answer))]
+    for verb in verbs:
+        code, _, err = call(*verb)
+        assert code in (0, 1, 2), err
+        assert "INTERNAL" not in err
+
+
 def test_a_worker_that_goes_away_while_it_is_waited_for(call: Call, fake: FakeConnect, folder: Path) -> None:
     fake.answers["GET /connectors/mm2-hbc-west/status"] = [
-        (200, None),
+        (404, None),
         (503, {"error_code": 503, "message": "going"}),
         (200, {"connector": {"state": "RUNNING", "worker_id": "b:1"}, "tasks": []}),
     ]
@@ -519,3 +538,14 @@ def test_certificates(call: Call, tmp_path: Path) -> None:
     assert code == 2
     assert "no certificates in PEM" in err
     assert call("get", "--cacert", str(ca), url="http://127.0.0.1:1")[0] == 2
+
+
+def test_a_terminal_sees_a_bar(call: Call, fake: FakeConnect, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich looks there
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    fake.new.polls_until_running = 20
+    code, _, err = call("deploy", "west", "--dir", str(folder))
+    assert code == 0
+    assert "running" in err
+    assert "/3" in err

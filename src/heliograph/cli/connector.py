@@ -98,12 +98,12 @@ def _description(about: dict[str, Any], *, wide: bool) -> list[str]:
 
     now = standing(about["name"], about["status"])
     lines = [
-        f"{about['name']}  ({about['type']})",
+        f"{about['name']}  ({about.get('type', 'unknown')})",
         f"state    {now.words}" + (f", on {now.worker}" if now.worker else ""),
     ]
     lines += [f"failed   {now.reason}"] if now.reason else []
     for task in (about["status"] or {}).get("tasks", []):
-        lines.append(f"task {task['id']:<3} {task['state']} on {task['worker_id']}")
+        lines.append(f"task {task.get('id', '?'):<3} {task.get('state', '?')} on {task.get('worker_id', '?')}")
         lines += [f"         {line}" for line in task.get("trace", "").splitlines()] if wide else []
     trace = (about["status"] or {}).get("connector", {}).get("trace", "")
     lines += [f"         {line}" for line in trace.splitlines()] if wide else []

@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from heliograph.errors import LoginFailed, NoSuchConnector, TimedOut, Unreachable, Untrusted, WorkerError
@@ -26,6 +26,8 @@ LATER_S = 30.0  # a rebalance takes seconds
 PAUSE_S = 0.3
 LIMIT_BYTES = 64 << 20  # a thousand connectors with their configs have some megabytes
 SHOWN = 500  # characters of an answer that is no JSON, in an error
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +49,55 @@ class Worker:
 
     # What can be asked
 
-    def about(self) -> Any:
-        return self.ask("GET", "/").body
-
     def names(self) -> list[str]:
-        return [str(name) for name in self.ask("GET", "/connectors").body]
+        return self._read("GET", "/connectors", lambda body: [str(name) for name in _list(body)])
 
     def all(self) -> dict[str, dict[str, Any]]:
         """By name: `info` and `status`."""
-        return dict(self.ask("GET", "/connectors?expand=status&expand=info").body)
+        path = "/connectors?expand=status&expand=info"
+        return self._read("GET", path, lambda body: {name: _object(one) for name, one in _object(body).items()})
 
-    def info(self, name: str) -> Any:
-        return self.ask("GET", _path(name)).body
+    def info(self, name: str) -> dict[str, Any]:
+        """`name`, `config`, `tasks`, `type`."""
+        return self._read(
+            "GET", _path(name), lambda body: {**_object(body), "config": _object(body["config"]), "name": body["name"]}
+        )
 
     def config(self, name: str) -> dict[str, str] | None:
         """None where there is no such connector."""
         try:
-            return dict(self.ask("GET", _path(name, "config")).body)
+            return self._read("GET", _path(name, "config"), _object)
         except NoSuchConnector:
             return None
 
-    def status(self, name: str) -> Any:
+    def status(self, name: str) -> dict[str, Any] | None:
         """None where it has none: no such connector, or one that nobody has begun with yet."""
         try:
-            return self.ask("GET", _path(name, "status")).body
+            return self._read("GET", _path(name, "status"), _object)
         except NoSuchConnector:
             return None
 
-    def tasks(self, name: str) -> Any:
-        return self.ask("GET", _path(name, "tasks")).body
+    def tasks(self, name: str) -> list[Any]:
+        return self._read("GET", _path(name, "tasks"), _list)
 
     def topics(self, name: str) -> list[str]:
-        return sorted(map(str, self.ask("GET", _path(name, "topics")).body[name]["topics"]))
+        return self._read("GET", _path(name, "topics"), lambda body: sorted(map(str, body[name]["topics"])))
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        return list(self.ask("GET", _path(name, "offsets")).body["offsets"])
+        path = _path(name, "offsets")
+        return self._read("GET", path, lambda body: [_object(one) for one in _list(body["offsets"])])
 
-    def validate(self, plugin: str, config: Mapping[str, Any]) -> Any:
-        return self.ask("PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", config).body
+    def validate(self, plugin: str, config: Mapping[str, Any]) -> list[str]:
+        """Everything that is wrong with it, in the worker's words."""
+        path = f"/connector-plugins/{quote(plugin, safe='')}/config/validate"
+        return self._read(
+            "PUT",
+            path,
+            lambda body: [
+                str(text) for one in _list(body["configs"]) for text in (one["value"] or {}).get("errors", [])
+            ],
+            config,
+        )
 
     # What can be changed
 
@@ -112,12 +125,23 @@ class Worker:
         self.ask("POST", _path(name, "tasks", str(task), "restart"))
 
     def alter_offsets(self, name: str, offsets: Any) -> str:
-        return str(self.ask("PATCH", _path(name, "offsets"), offsets).body["message"])
+        return self._read("PATCH", _path(name, "offsets"), lambda body: str(body["message"]), offsets)
 
     def reset_offsets(self, name: str) -> str:
-        return str(self.ask("DELETE", _path(name, "offsets")).body["message"])
+        return self._read("DELETE", _path(name, "offsets"), lambda body: str(body["message"]))
 
     # How
+
+    def _read(self, method: str, path: str, take: Callable[[Any], T], body: Any = None) -> T:
+        """What is wanted of an answer; who answers otherwise is no Connect worker."""
+        answer = self.ask(method, path, body)
+        try:
+            return take(answer.body)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise WorkerError(
+                f"{method} {self.address}{path} is answered with what no Connect worker says: {str(answer.body)[:80]}",
+                fix="Is this a Connect worker's address?",
+            ) from None
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
         """The answer to a call that went well; raises what went wrong."""
@@ -212,6 +236,18 @@ class Worker:
                 fix="Its group does not settle: see the workers' logs, then ask again",
             )
         return WorkerError(f"{asked} is answered with {answer.status}: {said}", answer.status, said)
+
+
+def _object(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise TypeError
+    return body
+
+
+def _list(body: Any) -> list[Any]:
+    if not isinstance(body, list):
+        raise TypeError
+    return body
 
 
 def _path(name: str, *more: str) -> str:

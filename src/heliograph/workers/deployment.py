@@ -3,8 +3,8 @@
 Invariants:
 a. Nothing is changed before every file is whole and the worker has found nothing wrong in any (`validated`).
 b. One connector that fails does not keep the others from their turn; each has an outcome.
-c. Before a connector is deleted it is stopped: its tasks write their positions when they end in order, and whoever
-   comes after goes on there instead of copying again.
+c. A connector is stopped before it is deleted, and its tasks have ended: they write their positions then, and whoever
+   comes after, however soon, goes on there instead of copying again.
 """
 
 from __future__ import annotations
@@ -52,11 +52,8 @@ def validated(worker: Worker, wanted: Sequence[Wanted]) -> None:
         except WorkerError as error:
             if not error.status:
                 raise
-            problems.append(f"{one.path}: {error.said}")
-            continue
-        for setting in found["configs"]:
-            value = setting["value"]
-            problems += [f"{one.path}: {text}" for text in value["errors"]]
+            found = [error.said]
+        problems += [f"{one.path}: {text}" for text in found]
     if problems:
         raise ConfigError(problems, source=str(worker.address))
 
@@ -123,7 +120,8 @@ def _attempt(name: str, do: Callable[[], Outcome]) -> Outcome:
 
 def wait_running(worker: Worker, outcomes: Sequence[Outcome], timeout_s: float, watch: Watch) -> list[Outcome]:
     """Until each one that was deployed runs, or cannot; the others are as they were."""
-    waiting = [one.name for one in outcomes if one.well]
+    still = [one.name for one in outcomes if one.did == "unchanged" and one.standing.running]
+    waiting = [one.name for one in outcomes if one.well and one.name not in still]
     began = time.monotonic()
     steady_since: dict[str, float] = {}
 

@@ -48,7 +48,7 @@ def standing(name: str, status: Any) -> Standing:
     """Of /connectors/NAME/status; None is a connector that has none."""
     if not isinstance(status, Mapping):
         return Standing(name, ABSENT)
-    connector, tasks = status.get("connector", {}), status.get("tasks", [])
+    connector, tasks = _fields(status.get("connector")), [_fields(one) for one in status.get("tasks") or []]
     failed = [one for one in (connector, *tasks) if one.get("state") == FAILED]
     which = "" if not failed or failed[0] is connector else f"task {failed[0].get('id')}: "
     return Standing(
@@ -58,6 +58,10 @@ def standing(name: str, status: Any) -> Standing:
         tuple(str(task.get("state", "UNKNOWN")) for task in tasks),
         which + cause(str(failed[0].get("trace", ""))) if failed else "",
     )
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def cause(trace: str) -> str:
