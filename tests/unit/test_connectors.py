@@ -284,6 +284,27 @@ def test_get(call: Call, fake: FakeConnect) -> None:
     assert "there is a, b" in err
 
 
+def test_secrets_that_a_worker_shows_are_masked(call: Call, fake: FakeConnect) -> None:
+    jaas = 'org.apache.kafka…PlainLoginModule required username="u" password="s3cret";'
+    fake.connectors["a"] = Connector(
+        {"source.cluster.sasl.jaas.config": jaas, "ssl.key.password": "s3cret", "topics": "t"}
+    )
+    for verb in (("get",), ("describe", "a")):
+        for output in ("text", "wide", "json", "yaml"):
+            code, out, err = call(*verb, "-o", output)
+            assert code == 0
+            assert "s3cret" not in out + err
+    assert json.loads(call("get", "-o", "json")[1])["a"]["info"]["config"]["ssl.key.password"] == "***"
+
+
+def test_the_address_may_come_from_the_environment(
+    call: Call, fake: FakeConnect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELIOGRAPH_CONNECT_URL", fake.url)
+    assert call("get", url="-")[0] == 0
+    assert fake.calls == ["GET /connectors?expand=status&expand=info"]
+
+
 def test_describe(call: Call, fake: FakeConnect) -> None:
     fake.connectors["a"] = Connector({"topics": "orders"}, "FAILED", [], TRACE)
     fake.offsets["a"] = [{"partition": {"topic": "orders", "partition": 0}, "offset": {"offset": 7}}]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heliograph.cli.chosen import columns
-from heliograph.cli.documents import document, output_option
+from heliograph.cli.documents import document, masked, output_option
 from heliograph.cli.logs import log_options
 from heliograph.cli.worker import reaching, waiting, watching
 from heliograph.errors import ConfigError, NoSuchConnector, WorkerError
@@ -39,7 +39,7 @@ def get(names: tuple[str, ...], output: str, worker: Worker) -> int:
     for name in names:
         if name not in known:
             raise NoSuchConnector(f"{worker.address} has no connector {name}", fix="there is " + _listed(known))
-    chosen = {name: known[name] for name in names or sorted(known)}
+    chosen = {name: masked(known[name]) for name in names or sorted(known)}
     if output in ("json", "yaml"):
         click.echo(document(chosen, output))
         return 0
@@ -69,13 +69,14 @@ def _listed(known: dict[str, Any]) -> str:
 @log_options
 def describe(name: str, output: str, worker: Worker) -> int:
     """All there is to know of NAME: state and traces, configuration, tasks, topics, offsets."""
-    about = {
+    about: dict[str, Any] = {
         **worker.info(name),
         "status": worker.status(name),
         "tasks": worker.tasks(name),
         "topics": _if_told(lambda: worker.topics(name)),
         "offsets": _if_told(lambda: worker.offsets(name)),
     }
+    about = masked(about)
     if output in ("json", "yaml"):
         click.echo(document(about, output))
     else:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
+from heliograph.types import is_secret
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
@@ -33,6 +35,15 @@ def output_option(function: F) -> F:
 def document(value: Any, output: str) -> str:
     """As JSON or as YAML."""
     return json.dumps(value, indent=2, ensure_ascii=False) if output == "json" else "\n".join(yaml_lines(value))
+
+
+def masked(value: Any) -> Any:
+    """The same with *** for secrets: a worker may show them, a terminal and its log should not."""
+    if isinstance(value, dict):
+        return {
+            key: "***" if isinstance(one, str) and is_secret(str(key)) else masked(one) for key, one in value.items()
+        }
+    return [masked(one) for one in value] if isinstance(value, list) else value
 
 
 def yaml_lines(value: Any) -> Iterator[str]:
