@@ -12,7 +12,8 @@ import pytest
 
 from heliograph.cli.main import run
 from heliograph.embedded.certificates import Authority
-from heliograph.workers import access, client, deployment
+from heliograph.workers import access, client, waiting
+from heliograph.workers.standing import Standing
 from tests.connect_fake import Connector, FakeConnect
 
 PACKAGE = "org.apache.kafka.connect.mirror"
@@ -31,9 +32,9 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STEADY_S", "NO_TASKS_S"):
-        monkeypatch.setattr(deployment, name, 0.0)
-    for where, name in ((deployment, "POLL_S"), (client, "PAUSE_S")):
+    for name in ("STEADY_S", "NO_TASKS_S", "LOST_S"):
+        monkeypatch.setattr(waiting, name, 0.0)
+    for where, name in ((waiting, "POLL_S"), (client, "PAUSE_S")):
         monkeypatch.setattr(where, name, 0.005)
     for variable in ("URL", "USER", "PASSWORD", "TOKEN", "CREDENTIALS", "CACERT"):
         monkeypatch.delenv(f"HELIOGRAPH_CONNECT_{variable}", raising=False)
@@ -198,6 +199,32 @@ def test_what_somebody_paused_is_not_waited_for(call: Call, fake: FakeConnect, f
     code, out, _ = call("deploy", "west", "--dir", str(folder))
     assert code == 1
     assert "heliograph connectors resume mm2-cpc-west" in out
+
+
+def test_the_state_from_before_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just after an order a worker still tells how it was."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting, "STEADY_S", 1.0)
+    monkeypatch.setattr(waiting, "NO_TASKS_S", 4.0)
+    monkeypatch.setattr(waiting, "LOST_S", 2.0)
+    settled = waiting.lasting(lambda one: one.running, lambda one: one.failed)
+    failed, runs, alone = Standing("a", "FAILED"), Standing("a", "RUNNING", "", ("RUNNING",)), Standing("a", "RUNNING")
+
+    def believed(one: Standing, at_s: float) -> bool:
+        now[0] = at_s
+        return settled(one)
+
+    assert not believed(failed, 0.0)
+    assert not believed(failed, 1.9)
+    assert not believed(alone, 2.0)  # it was restarted after all, and has no tasks yet
+    assert not believed(alone, 5.0)
+    assert believed(runs, 5.5)  # for it runs since 2.0
+    assert not believed(failed, 6.0)
+    assert not believed(Standing("a", "UNASSIGNED"), 7.0)
+    assert not believed(failed, 8.5)
+    assert believed(failed, 10.5)
+    assert believed(Standing("b", "RUNNING", "", ("RUNNING",)), 10.5) is False
 
 
 def test_waiting_has_an_end(call: Call, fake: FakeConnect, folder: Path) -> None:

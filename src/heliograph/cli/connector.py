@@ -212,7 +212,7 @@ def _steer(
     word: str,
     timeout_s: float | None,
 ) -> int:
-    from heliograph.workers.deployment import settle
+    from heliograph.workers.waiting import lasting, settle
 
     for name in names:  # before any of them is told: one that is not there is a slip of the pen
         worker.info(name)
@@ -221,7 +221,7 @@ def _steer(
     if timeout_s is None:
         return 0
     with watching(word) as watch:
-        last = settle(worker, names, lambda one: there(one) or one.failed, timeout_s, watch)
+        last = settle(worker, names, lasting(there, lambda one: one.failed), timeout_s, watch)
     for one in last.values():
         if there(one):
             click.echo(f"{one.name}: {one.words}")

@@ -10,23 +10,17 @@ c. A connector is stopped before it is deleted, and its tasks have ended: they w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from heliograph.errors import ConfigError, NoSuchConnector, TimedOut, Unreachable, WorkerError
+from heliograph.errors import ConfigError, NoSuchConnector, WorkerError
 from heliograph.workers.client import Worker
 from heliograph.workers.files import Wanted
 from heliograph.workers.standing import ABSENT, FAILED, PAUSED, RUNNING, STOPPED, Standing, standing
+from heliograph.workers.waiting import Watch, lasting, settle
 
-POLL_S = 0.25
-# After a new configuration the old state is told for a moment, so what runs must do so for this long …
-STEADY_S = 1.0
-# … and a connector without tasks longer: it gets them after it has started. MM2's has none where no topic matches.
-NO_TASKS_S = 4.0
 GONE_S = 15.0
-
-Watch = Callable[[Mapping[str, Standing]], None]  # told how all stand, whenever that was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +117,7 @@ def wait_running(worker: Worker, outcomes: Sequence[Outcome], timeout_s: float, 
     still = [one.name for one in outcomes if one.did == "unchanged" and one.standing.running]
     waiting = [one.name for one in outcomes if one.well and one.name not in still]
     began = time.monotonic()
-    steady_since: dict[str, float] = {}
-
-    def settled(one: Standing) -> bool:
-        now = time.monotonic()
-        if not one.running:
-            steady_since.pop(one.name, None)
-            return one.failed or one.state in (PAUSED, STOPPED)
-        least_s = STEADY_S if one.tasks else NO_TASKS_S
-        return now - steady_since.setdefault(one.name, now) >= least_s
-
+    settled = lasting(lambda one: one.running, lambda one: one.failed or one.state in (PAUSED, STOPPED))
     last = settle(worker, waiting, settled, timeout_s, watch)
     took_s = time.monotonic() - began
     return [
@@ -149,32 +134,3 @@ def _hindrance(one: Standing, took_s: float) -> str:
     if not one.running:
         return f"{one.words} after {took_s:.0f} s: the worker's log says more, --timeout waits longer"
     return ""
-
-
-def settle(
-    worker: Worker,
-    names: Sequence[str],
-    settled: Callable[[Standing], bool],
-    timeout_s: float,
-    watch: Watch = lambda _all: None,
-) -> dict[str, Standing]:
-    """How they stand, once each has settled or the time is over. A worker that goes away meanwhile may come back, or
-    another answer for it; where none does, that is raised at the end."""
-    deadline = time.monotonic() + timeout_s
-    found: dict[str, Standing] = {}
-    left = list(names)
-    while left:
-        try:
-            for name in left:
-                found[name] = standing(name, worker.status(name))
-        except (Unreachable, TimedOut, WorkerError):
-            if time.monotonic() > deadline:
-                raise
-        else:
-            left = [name for name in left if not settled(found[name])]
-            watch(found)
-        if time.monotonic() > deadline:
-            break
-        if left:
-            time.sleep(POLL_S)
-    return found
