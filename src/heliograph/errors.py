@@ -20,6 +20,8 @@
     │   ├── Held                    another process runs this flow
     │   └── Parked                  one partition or topic that cannot go on; carries the reason and the fix
     ├── ControlError                a running process that cannot be told what to do
+    ├── WorkerError                 a Connect worker that says no, over its REST API
+    │   └── NoSuchConnector
     ├── EngineError                 Spark
     └── EmbeddedError               Kafka's jars or an embedded broker
         └── JavaMissing
@@ -160,6 +162,20 @@ class Parked(FlowError):
 
 class ControlError(HeliographError):
     condition = "CONTROL"
+
+
+class WorkerError(HeliographError):
+    """A call that a Connect worker refused: `status` is HTTP's (0: none), `said` the worker's own words."""
+
+    condition = "WORKER"
+
+    def __init__(self, message: str, status: int = 0, said: str = "", *, fix: str = "", **context: Any) -> None:
+        super().__init__(message, fix=fix, **context)
+        self.status, self.said = status, said
+
+
+class NoSuchConnector(WorkerError):
+    condition = "NO_SUCH_CONNECTOR"
 
 
 class EngineError(HeliographError):

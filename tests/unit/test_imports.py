@@ -34,7 +34,11 @@ ROOMS: dict[str, set[str]] = {
     "http": {"state", "flow", "metrics"},  # a border: sockets
     "embedded": {"cache"},
     "control": set(),  # a border: sockets
-    "cli": {"config", "policy", "state", "sync", "flow", "review", "wire", "embedded", "http", "metrics", "control"},
+    "workers": set(),  # a border: sockets; Connect workers, ours or not
+    "cli": {
+        *("config", "policy", "state", "sync", "flow", "review", "wire"),
+        *("embedded", "http", "metrics", "control", "workers"),
+    },
 }
 EVERYBODYS = {"errors", "types"}
 

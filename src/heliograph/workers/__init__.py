@@ -1,0 +1,1 @@
+"""Kafka Connect workers spoken to over their REST API, ours among them: a client, and what deploys by it."""
