@@ -49,9 +49,10 @@ class Specialists:
         self.resting: Callable[[], bool] = lambda: False  # whether an operator stopped the flow
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
-            self._offset_syncs()
+            if flow.copies:
+                self._offset_syncs()
+                self._topics(topics, altered)
             self._checkpoints(offsets, positions)
-            self._topics(topics, altered)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
