@@ -58,25 +58,39 @@ def made(kind: str, **more: str) -> Made:
 
 
 def test_a_source_connector_copies_and_does_nothing_else() -> None:
-    found = made("Source", topics="test", tasks_max="2", replication_factor="1", replication_policy_class=IDENTITY_POLICY)
+    found = made(
+        "Source", topics="test", tasks_max="2", replication_factor="1", replication_policy_class=IDENTITY_POLICY
+    )
     flow = found.flow
-    assert flow is not None and not found.problems and found.kind == "source"
+    assert flow is not None
+    assert not found.problems
+    assert found.kind == "source"
     assert (flow.name, flow.label) == ("one", "one")
     assert (flow.source.alias, flow.source.bootstrap) == ("source-0", "a:9092")
     assert (flow.target.alias, flow.target.bootstrap) == ("target-0", "b:9092")
-    assert flow.topics == ("test",) and flow.tasks_max == 2 and flow.replication_factor == 1
+    assert flow.topics == ("test",)
+    assert flow.tasks_max == 2
+    assert flow.replication_factor == 1
     assert flow.naming.policy == IDENTITY_POLICY
-    assert flow.enabled and flow.copies and flow.emit_offset_syncs
+    assert flow.enabled
+    assert flow.copies
+    assert flow.emit_offset_syncs
     assert flow.emit_checkpoints_s is flow.emit_heartbeats_s is flow.sync_group_offsets_s is None
-    assert flow.positions_topic == "connect-offsets" and flow.positions_under == ("one",)
-    assert flow.offset_storage_replication_factor == 1 and flow.offset_flush_s == 10
+    assert flow.positions_topic == "connect-offsets"
+    assert flow.positions_under == ("one",)
+    assert flow.offset_storage_replication_factor == 1
+    assert flow.offset_flush_s == 10
 
 
 def test_a_checkpoint_connector_only_translates_what_its_siblings_copied() -> None:
     given = config("Checkpoint", groups="g.*", sync_group_offsets_enabled="true")
     flow = make("cpc", given, WORKER, ["msc-b", "msc-a"]).flow
-    assert flow is not None and flow.enabled and not flow.copies
-    assert flow.emit_checkpoints_s == 60 and flow.sync_group_offsets_s == 60 and flow.groups == ("g.*",)
+    assert flow is not None
+    assert flow.enabled
+    assert not flow.copies
+    assert flow.emit_checkpoints_s == 60
+    assert flow.sync_group_offsets_s == 60
+    assert flow.groups == ("g.*",)
     assert flow.emit_heartbeats_s is flow.sync_topic_configs_s is flow.sync_topic_acls_s is None
     assert flow.positions_under == ("msc-a", "msc-b")
 
@@ -85,8 +99,11 @@ def test_a_heartbeat_connector_only_beats_and_needs_no_source_address() -> None:
     given = config("Heartbeat", emit_heartbeats_interval_seconds="3")
     del given["source.cluster.bootstrap.servers"]
     flow = make("hbc", given, WORKER).flow
-    assert flow is not None and not flow.enabled and not flow.copies
-    assert flow.emit_heartbeats_s == 3 and flow.emit_checkpoints_s is None
+    assert flow is not None
+    assert not flow.enabled
+    assert not flow.copies
+    assert flow.emit_heartbeats_s == 3
+    assert flow.emit_checkpoints_s is None
 
 
 def test_a_target_that_is_not_named_is_the_workers_cluster() -> None:
@@ -94,7 +111,8 @@ def test_a_target_that_is_not_named_is_the_workers_cluster() -> None:
     del given["target.cluster.bootstrap.servers"], given["target.cluster.alias"]
     flow = make("one", given, WORKER).flow
     assert flow is not None
-    assert flow.target.alias == "target" and flow.target.bootstrap == "kafka-target-0:9092,kafka-target-1:9092"
+    assert flow.target.alias == "target"
+    assert flow.target.bootstrap == "kafka-target-0:9092,kafka-target-1:9092"
 
 
 def test_clients_are_reached_as_mm2_reaches_them() -> None:
@@ -108,8 +126,10 @@ def test_clients_are_reached_as_mm2_reaches_them() -> None:
     }
     flow = make("one", {**config("Source"), **more}, WORKER).flow
     assert flow is not None
-    assert flow.source.properties["sasl.mechanism"] == "PLAIN" and "secret" not in repr(flow)
-    assert flow.start_at == "latest" and flow.isolation == "read_uncommitted"
+    assert flow.source.properties["sasl.mechanism"] == "PLAIN"
+    assert "secret" not in repr(flow)
+    assert flow.start_at == "latest"
+    assert flow.isolation == "read_uncommitted"
     assert flow.target.properties["security.protocol"] == "SSL"
 
 
@@ -127,11 +147,17 @@ def test_clients_are_reached_as_mm2_reaches_them() -> None:
 )
 def test_what_cannot_be_is_named_by_its_key(key: str, value: str) -> None:
     found = make("one", {**config("Source"), key: value}, WORKER)
-    assert found.flow is None and list(found.problems) == [key]
+    assert found.flow is None
+    assert list(found.problems) == [key]
 
 
 def test_all_problems_at_once_and_no_secret_among_the_words() -> None:
-    bad = {"topics": "(", "groups": "[", "source.cluster.sasl.jaas.config": "hunter2", "source.cluster.alias": "target-0"}
+    bad = {
+        "topics": "(",
+        "groups": "[",
+        "source.cluster.sasl.jaas.config": "hunter2",
+        "source.cluster.alias": "target-0",
+    }
     found = make("one", {**config("Checkpoint"), **bad}, WORKER)
     assert {"topics", "groups", "source.cluster.alias"} <= set(found.problems)
     assert "hunter2" not in repr(found.problems) + repr(found.warnings)
@@ -151,7 +177,8 @@ def test_an_unknown_class_is_no_connector() -> None:
 
 def test_a_connector_that_is_not_enabled_copies_nothing() -> None:
     flow = made("Source", enabled="false").flow
-    assert flow is not None and flow.topics == ()
+    assert flow is not None
+    assert flow.topics == ()
 
 
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=30), max_size=8), st.sampled_from(sorted(CLASSES)))
@@ -173,11 +200,13 @@ def test_secrets_are_masked_and_a_mask_that_comes_back_is_what_it_was() -> None:
 
 def test_a_workers_file_of_the_field() -> None:
     found = worker_file.parse(FIELD)
-    assert found.cluster.bootstrap == "kafka-target-0:9092,kafka-target-1:9092" and found.group_id == "connect-cluster"
+    assert found.cluster.bootstrap == "kafka-target-0:9092,kafka-target-1:9092"
+    assert found.group_id == "connect-cluster"
     assert (found.configs.name, found.configs.partitions, found.configs.replication_factor) == ("connect-configs", 1, 1)
     assert (found.offsets.partitions, found.statuses.partitions) == (25, 5)
     assert found.listeners == (worker_file.Listener("127.0.0.1", 8083),)
-    assert found.advertised == "127.0.0.1:8083" and found.warnings == ()
+    assert found.advertised == "127.0.0.1:8083"
+    assert found.warnings == ()
 
 
 def test_listeners_and_what_others_are_told() -> None:
@@ -185,14 +214,23 @@ def test_listeners_and_what_others_are_told() -> None:
     found = worker_file.parse(FIELD + more)
     assert found.listeners == (worker_file.Listener("0.0.0.0", 8443, True), worker_file.Listener("::1", 8080))
     assert found.advertised == "node-1:8443"
-    assert len(found.warnings) == 1 and "plugin.path" in found.warnings[0]
+    assert len(found.warnings) == 1
+    assert "plugin.path" in found.warnings[0]
 
 
 def test_a_workers_file_names_all_that_is_missing_or_wrong() -> None:
     with pytest.raises(ConfigError) as problem:
         worker_file.parse(b"bootstrap.servers=x\nlisteners=ftp://a\nrest.advertised.port=many\n")
     text = str(problem.value)
-    for word in ("group.id", "config.storage.topic", "offset.storage.topic", "status.storage.topic", "ftp", "many", "'x'"):
+    for word in (
+        "group.id",
+        "config.storage.topic",
+        "offset.storage.topic",
+        "status.storage.topic",
+        "ftp",
+        "many",
+        "'x'",
+    ):
         assert word in text
 
 
@@ -202,7 +240,9 @@ def test_an_unknown_key_of_a_worker_is_named() -> None:
 
 
 def test_providers_of_the_worker_answer_in_connectors() -> None:
-    more = b"config.providers=env\nconfig.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+    provider = b"org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    more = b"config.providers=env\nconfig.providers.env.class=" + provider
     found = worker_file.parse(FIELD + more, environment={"WHERE": "c:9092"}).worker
     flow = make("one", {**config("Source"), "source.cluster.bootstrap.servers": "${env:WHERE}"}, found).flow
-    assert flow is not None and flow.source.bootstrap == "c:9092"
+    assert flow is not None
+    assert flow.source.bootstrap == "c:9092"

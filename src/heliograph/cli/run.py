@@ -86,7 +86,7 @@ def command(
 
     if compare and not until_current:
         raise click.UsageError("--compare is about --until-current, which is not given")
-    spark_settings = _settings(settings)
+    chosen = spark_settings(settings)
     address = _address(http, insecure)
     targets = _aliases(clusters, more)
     config = load(file, lenient=lenient).serving(targets)
@@ -94,7 +94,7 @@ def command(
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
         runner = make_runner(
-            *((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds),
+            *((*config.flows, *config.heartbeat_only), master, chosen, epoch_seconds),
             file=str(file.absolute()),
             take_over=take_over,
         )
@@ -189,7 +189,7 @@ def _address(http: str | None, insecure: bool) -> tuple[str, int] | None:
     return parse_address(http, insecure=insecure)
 
 
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
+def spark_settings(pairs: Sequence[str]) -> dict[str, str]:
     bad = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
     if bad:
         raise click.BadParameter(f"{bad[0]!r} is not KEY=VALUE, e.g. -X spark.executor.memory=2g", param_hint="-X")

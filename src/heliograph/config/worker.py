@@ -1,8 +1,8 @@
 """A worker's own file, `connect-distributed.properties`, as Kafka Connect reads it.
 
 Answers for where the worker keeps its state, where it listens, and what it hands to its connectors; every problem of
-the file at once. What Connect has and we have nothing to do with (plugin paths, converters) is said, not refused; unknown
-keys are named with the nearest known one.
+the file at once. What Connect has and we have nothing to do with (plugin paths, converters) is said, not refused;
+unknown keys are named with the nearest known one.
 """
 
 from __future__ import annotations

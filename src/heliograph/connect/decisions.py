@@ -1,8 +1,8 @@
 """What a request to the API comes to: an answer, and what must be done before it is true. Pure.
 
 A decision sees the board, the request and nothing else; it neither reads nor writes. `connect.service` does what it
-says (its deeds) and sends the answer. Shapes, codes and words are Connect's, so that its clients cannot tell the difference;
-where we differ, docs/connect.md says why.
+says (its deeds) and sends the answer. Shapes, codes and words are Connect's, so that its clients cannot tell the
+difference; where we differ, docs/connect.md says why.
 """
 
 from __future__ import annotations

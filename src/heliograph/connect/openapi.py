@@ -17,8 +17,8 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _object(required: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": fields, "required": required.split()}
+def _object(needed: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": fields, "required": needed.split()}
 
 
 def _list(of: dict[str, Any]) -> dict[str, Any]:

@@ -272,6 +272,32 @@ class Runner:
         return FlowStatus(beating.flow.name, state, reason)
 
 
+class EngineOnce:
+    """One Spark for flows that come one by one: started when the first of them needs it."""
+
+    def __init__(self, master: str | None, settings: Mapping[str, str], address: str) -> None:
+        self._how = master, dict(settings), address
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+
+    def get(self) -> Engine:
+        """Raises EngineError."""
+        with self._lock:
+            if self._engine is None:
+                master, settings, address = self._how
+                slots = MOST_SLOTS + SPARE_SLOTS
+                self._engine = _import_engine()(master=master, slots=slots, settings=settings, address=address)
+            return self._engine
+
+    def stop(self, timeout_s: float) -> None:
+        if self._lock.acquire(timeout=timeout_s):
+            try:
+                if self._engine is not None:
+                    self._engine.stop(timeout_s)
+            finally:
+                self._lock.release()
+
+
 def _import_engine() -> type[Engine]:
     from heliograph.spark.engine import Engine
 

@@ -21,6 +21,7 @@ class Route:
     path: str
     handler: Handler
     doc: str
+    role: str = "reader"  # of who may: anybody, reader, admin; asked for where there is a guard
 
     def match(self, path: str) -> dict[str, str] | None:
         """The named segments, or None when this is another path."""

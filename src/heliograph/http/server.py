@@ -200,7 +200,7 @@ def parse_address(text: str, *, insecure: bool = False) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise ConfigError(f"--http {text}: not HOST:PORT or PORT, e.g. --http 8083 or --http 127.0.0.1:8083")
-    if not insecure and not _is_loopback(host):
+    if not insecure and not is_loopback(host):
         raise ConfigError(
             f"--http {text}: whoever reaches {host} could read topic names and figures, for nobody is asked for a "
             "password; keep to loopback (--http PORT), or say --insecure"
@@ -208,7 +208,7 @@ def parse_address(text: str, *, insecure: bool = False) -> tuple[str, int]:
     return host, int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

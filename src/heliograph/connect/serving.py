@@ -1,0 +1,48 @@
+"""A node with its API on sockets. It listens first: a port that is taken ends the command before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heliograph.config.worker import Listener
+from heliograph.connect.node import Node
+from heliograph.connect.service import NodeBackend, Service
+from heliograph.errors import ConfigError
+from heliograph.http.routing import Router
+from heliograph.http.server import Server, is_loopback
+
+
+class Serving:
+    def __init__(self, node: Node, *, users: Path | None = None, insecure: bool = False) -> None:
+        """`users`: the file of those who may; None: everybody may, so only from this machine unless told otherwise."""
+        self._node = node
+        for listener in node.file.listeners:
+            _require_safe(listener, users, insecure)
+        routes = Service(NodeBackend(node), secured=users is not None).routes()
+        self._servers = [
+            Server(listener.host or "0.0.0.0", listener.port, Router(routes)) for listener in node.file.listeners
+        ]
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(server.url for server in self._servers)
+
+    def start(self) -> None:
+        """The API answers from the beginning: /health says `starting`."""
+        for server in self._servers:
+            server.start()
+        self._node.start()
+
+    def stop(self, timeout_s: float = 4.0) -> None:
+        for server in self._servers:
+            server.close()
+        self._node.stop(timeout_s)
+
+
+def _require_safe(listener: Listener, users: Path | None, insecure: bool) -> None:
+    if users is None and not insecure and not is_loopback(listener.host):
+        where = listener.host or "every address of this machine"
+        raise ConfigError(
+            f"listeners: whoever reaches {where}:{listener.port} could read, change and delete connectors, for nobody "
+            "is asked for a password; listen on 127.0.0.1, name --users FILE, or say --insecure"
+        )
