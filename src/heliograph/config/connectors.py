@@ -230,7 +230,7 @@ class _Gathering(Report):
         self.by_key.setdefault(key, []).append(text if text.startswith("Invalid") else f"{key} {text}")
 
     def warn(self, entry: Entry, reason: str, near: str | None = None) -> None:
-        super().warn(entry, reason, near)
+        self._warnings.append(f"{printable(entry.key)}: {reason}" + (f"; did you mean {near}?" if near else ""))
 
 
 def find(key: str) -> Key | None:
@@ -239,7 +239,7 @@ def find(key: str) -> Key | None:
     if bare is not None:
         return keys.find(bare, (Scope.CLIENT,))
     found = keys.find(key, (Scope.FLOW,))
-    return found if found is None or not found.name.startswith(("source.cluster.", "target.cluster.")) else None
+    return None if found is not None and found.name in ("source.cluster.*", "target.cluster.*") else found
 
 
 def is_known(key: str) -> bool:

@@ -15,8 +15,14 @@ from heliograph.connect.decisions import Level
 
 ROOT = "root"
 NUMBERS = {
-    "OFF": logging.CRITICAL + 10, "FATAL": logging.CRITICAL, "ERROR": logging.ERROR, "WARN": logging.WARNING,
-    "INFO": logging.INFO, "DEBUG": logging.DEBUG, "TRACE": logging.DEBUG, "ALL": logging.DEBUG,
+    "OFF": logging.CRITICAL + 10,
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": logging.DEBUG,
+    "ALL": logging.DEBUG,
 }
 
 

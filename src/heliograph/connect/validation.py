@@ -111,6 +111,8 @@ def _problem(definition: Definition, value: str | None) -> str:
 def _name_problem(name: str) -> str:
     if not name.strip():
         return "Invalid value  for configuration name: String may not be empty"
+    if "/" in name:  # no path could name it
+        return f"Invalid value {name} for configuration name: String may not contain /"
     bad = [f"{ord(letter)}" for letter in name if ord(letter) < 32 or 127 <= ord(letter) < 160]
     if bad:
         what = "Invalid value for configuration name: String may not contain control sequences but had the following"
