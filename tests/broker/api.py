@@ -42,7 +42,7 @@ class Api:
         answer = self("GET", f"/connectors/{name}/status")
         return str(answer.body["connector"]["state"]) if answer.code == 200 else ""
 
-    def wait_state(self, name: str, state: str, timeout_seconds: float = 60) -> dict[str, Any]:
+    def wait_state(self, name: str, state: str, timeout_seconds: float = 60, *, least_tasks: int = 0) -> dict[str, Any]:
         """The connector in this state, and each of its tasks."""
 
         def there() -> bool:
@@ -50,7 +50,7 @@ class Api:
             if answer.code != 200 or answer.body["connector"]["state"] != state:
                 return False
             tasks = answer.body["tasks"]
-            return (state != "RUNNING" or bool(tasks)) and all(one["state"] == state for one in tasks)
+            return len(tasks) >= least_tasks and all(one["state"] == state for one in tasks)
 
         try:
             wait_until(there, timeout_seconds=timeout_seconds)

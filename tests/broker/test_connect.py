@@ -67,7 +67,7 @@ class Scene:
         }
 
     def copied(self) -> int:
-        return records_in(self.backup.client, self.topic)
+        return records_in(self.backup.confluent(), self.topic)
 
     def wait_copying(self, more: int = 500) -> None:
         goal = self.copied() + more
@@ -95,9 +95,9 @@ def scene(primary: Kafka, backup: Kafka, tmp_path_factory: pytest.TempPathFactor
             "rest.port": str(port.number),
         },
     )
-    topic = create_topic(primary.client, f"connect-{port.number}", PARTITIONS)
+    topic = create_topic(primary.confluent(), f"connect-{port.number}", PARTITIONS)
     api = Api(f"http://127.0.0.1:{port.number}")
-    feed = Feed(primary.client, topic, PARTITIONS, PER_SECOND)
+    feed = Feed(primary.confluent(), topic, PARTITIONS, PER_SECOND)
     with Run(file, folder / "first", verb="connect") as run:
         run.wait(api.up, what="health")
         yield Scene(primary, backup, file, folder, topic, feed, run, api)
@@ -109,15 +109,15 @@ def test_three_connectors_are_deployed_and_copy(scene: Scene) -> None:
     for name in (CPC, HBC, MSC):
         answer = scene.api("PUT", f"/connectors/{name}/config", scene.config(name))
         assert answer.code == 201
-        assert answer.headers["Location"] == f"/connectors/{name}"
+        assert answer.headers["Location"] == f"{scene.api.url}/connectors/{name}"
         assert answer.body["name"] == name
         assert answer.body["type"] == "source"
     for name in (CPC, HBC, MSC):
-        status = scene.api.wait_state(name, "RUNNING")
-        assert len(status["tasks"]) == (2 if name == MSC else 1)
+        tasks = {MSC: 2, HBC: 1, CPC: 0}[name]
+        assert len(scene.api.wait_state(name, "RUNNING", least_tasks=tasks)["tasks"]) == tasks
     scene.wait_copying()
     assert scene.api("GET", "/connectors").body == sorted([CPC, HBC, MSC])
-    wait_until(lambda: records_in(scene.backup.client, "heartbeats") > 0, what="heartbeats")
+    wait_until(lambda: records_in(scene.backup.confluent(), "heartbeats") > 0, what="heartbeats")
     wait_until(lambda: scene.api("GET", f"/connectors/{MSC}/topics").body == {MSC: {"topics": [scene.topic]}})
     tasks = scene.api("GET", f"/connectors/{MSC}/tasks").body
     assert [len(one["config"]["task.assigned.partitions"].split(",")) for one in tasks] == [3, 2]
@@ -125,20 +125,20 @@ def test_three_connectors_are_deployed_and_copy(scene: Scene) -> None:
 
 def test_the_topics_are_as_connect_would_have_written_them(scene: Scene) -> None:
     port = scene.api.url.rpartition(":")[2]
-    written = [one for some in read_all(scene.backup.client, f"connect-configs-{port}").values() for one in some]
+    written = [one for some in read_all(scene.backup.confluent(), f"connect-configs-{port}").values() for one in some]
     by_key = {(one.key or b"").decode(): json.loads(one.value or b"null") for one in written}
     config = {k: str(v).lower() if isinstance(v, bool) else v for k, v in scene.config(MSC).items()}
     assert by_key[f"connector-{MSC}"] == {"properties": config}
     assert by_key[f"commit-{MSC}"] == {"tasks": 2}
     assert by_key[f"task-{MSC}-1"]["properties"]["task.class"] == f"{MIRROR}SourceTask"
-    said = [one for some in read_all(scene.backup.client, f"connect-status-{port}").values() for one in some]
+    said = [one for some in read_all(scene.backup.confluent(), f"connect-status-{port}").values() for one in some]
     states = {(one.key or b"").decode(): json.loads(one.value or b"null") for one in said}
     assert states[f"status-connector-{MSC}"].items() >= {"state": "RUNNING", "trace": None}.items()
     assert f"status-topic-{scene.topic}:connector-{MSC}" in states
 
 
 def test_paused_within_a_second_and_its_neighbours_go_on(scene: Scene) -> None:
-    beats = records_in(scene.backup.client, "heartbeats")
+    beats = records_in(scene.backup.confluent(), "heartbeats")
     began = time.monotonic()
     assert scene.api("PUT", f"/connectors/{MSC}/pause").code == 202
     scene.api.wait_state(MSC, "PAUSED", 5)
@@ -148,7 +148,7 @@ def test_paused_within_a_second_and_its_neighbours_go_on(scene: Scene) -> None:
     stood = scene.copied()
     scene.feed.wait_sent(PER_SECOND)
     assert scene.copied() == stood
-    wait_until(lambda: records_in(scene.backup.client, "heartbeats") > beats, what="another heartbeat")
+    wait_until(lambda: records_in(scene.backup.confluent(), "heartbeats") > beats, what="another heartbeat")
     assert scene.api("PUT", f"/connectors/{MSC}/resume").code == 202
     scene.api.wait_state(MSC, "RUNNING")
     scene.wait_copying()
@@ -215,5 +215,5 @@ def test_offsets_are_seen_and_changed_only_when_it_is_stopped(scene: Scene) -> N
 
 def test_in_the_end_every_record_is_there_once(scene: Scene) -> None:
     expected = scene.feed.stop()
-    assert_copied(scene.primary.client, scene.backup.client, scene.topic, scene.topic, expected=expected)
+    assert_copied(scene.primary.confluent(), scene.backup.confluent(), scene.topic, scene.topic, expected=expected)
     assert scene.run.stop() == 0

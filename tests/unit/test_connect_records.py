@@ -47,7 +47,7 @@ def test_the_records_are_connects_own_byte_for_byte() -> None:
     assert records.status_key("c", 2) == b"status-task-c-2"
     assert records.topic_key("c", "t") == b"status-topic-t:connector-c"
     assert records.topic_value("c", "t", 0, 7) == (
-        b'{"topic":{"topic":"t","connector":"c","task":0,"discoverTimestamp":7}}'
+        b'{"topic":{"name":"t","connector":"c","task":0,"discoverTimestamp":7}}'
     )
 
 

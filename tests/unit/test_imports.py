@@ -36,7 +36,10 @@ ROOMS: dict[str, set[str]] = {
     "connect": {"config", "policy", "batch", "mirror", "state", "flow", "review", "wire", "http"},
     "embedded": {"cache"},
     "control": set(),  # a border: sockets
-    "cli": {"config", "policy", "state", "sync", "flow", "review", "wire", "embedded", "http", "metrics", "control", "connect"},
+    "cli": {
+        *("config", "policy", "state", "sync", "flow", "review", "wire", "embedded", "http", "metrics", "control"),
+        "connect",
+    },
 }
 EVERYBODYS = {"errors", "types"}
 

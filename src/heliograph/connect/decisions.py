@@ -128,7 +128,7 @@ def health(sight: Sight, ask: Ask) -> Decision:
 
 
 def listing(sight: Sight, ask: Ask) -> Decision:
-    wanted = set(ask.query.get("expand", ())) & {"status", "info"}
+    wanted = ask.query.get("expand")
     if not wanted:
         return Decision(HTTPStatus.OK, list(sight.board.connectors))
     found: dict[str, dict[str, Any]] = {}
@@ -310,7 +310,7 @@ def _stopped(sight: Sight, ask: Ask) -> Connector:
     return one
 
 
-_PARTITION_FIELDS = {
+_PARTITION_FIELDS: Mapping[str, Mapping[str, type]] = {
     "source": {"cluster": str, "topic": str, "partition": int},
     "checkpoint": {"group": str, "topic": str, "partition": int},
     "heartbeat": {"sourceClusterAlias": str, "targetClusterAlias": str},
@@ -435,6 +435,8 @@ def task_json(task: int, found: Status) -> dict[str, Any]:
 
 def _state(found: Status) -> dict[str, Any]:
     plain = {"state": found.state, "worker_id": found.worker_id}
+    if found.version:
+        plain["version"] = found.version
     return {**plain, "trace": found.trace} if found.trace else plain
 
 
@@ -443,7 +445,7 @@ def _as_restarting(board: Board, name: str, *, include: bool, only_failed: bool)
         concerned = key[0] == name and (key[1] is None or include)
         if not concerned or (only_failed and one.state != "FAILED"):
             return one
-        return Status("RESTARTING", one.worker_id, None, one.generation)
+        return replace(one, state="RESTARTING")
 
     return replace(board, statuses={key: shown(key, one) for key, one in board.statuses.items()})
 

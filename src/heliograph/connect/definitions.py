@@ -1,28 +1,28 @@
 """What Connect would say of the three connectors' keys: types, defaults, importance, places in a form. Pure.
 
 Names, types and defaults are Connect's and MM2's own, since forms are drawn of them and files checked against them; the
-words about each key are the table's of `config.keys`. Keys that only Heliograph has stand last.
+words about each key are the table's of `config.keys`. Keys that only Heliograph has are not among them: a form that is
+drawn of this is MirrorMaker 2's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from heliograph.config import keys
 from heliograph.config.connectors import Kind
-from heliograph.config.shape import Kind as KeyKind
 from heliograph.config.shape import Scope
+from heliograph.types import Cluster, Flow
 
 MIRROR = keys.MIRROR
-REQUIRED = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
     name: str
-    type: str  # BOOLEAN, STRING, INT, SHORT, LONG, LIST, CLASS, PASSWORD
+    type: str  # BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD
     default: str | None  # as text
     required: bool = False
     importance: str = "LOW"
@@ -50,35 +50,35 @@ class Definition:
         }
 
 
-# name | type | default (- none, ! required) | importance | group | width | display
+# name | type | default (- none, ! required) | importance | group | order in it | width | display
 _COMMON = """
-name | STRING | ! | HIGH | Common | MEDIUM | Connector name
-connector.class | STRING | ! | HIGH | Common | LONG | Connector class
-connector.plugin.version | STRING | - | MEDIUM | Common | LONG | Connector version
-tasks.max | INT | 1 | HIGH | Common | SHORT | Tasks max
-tasks.max.enforce | BOOLEAN | true | LOW | Common | SHORT | Enforce tasks max
-key.converter | CLASS | - | LOW | Common | SHORT | Key converter class
-key.converter.plugin.version | STRING | - | LOW | Common | SHORT | Key converter version
-value.converter | CLASS | - | LOW | Common | SHORT | Value converter class
-value.converter.plugin.version | STRING | - | LOW | Common | SHORT | Value converter version
-header.converter | CLASS | - | LOW | Common | SHORT | Header converter class
-header.converter.plugin.version | STRING | - | LOW | Common | SHORT | Header converter version
-transforms | LIST | "" | LOW | Transforms | LONG | Transforms
-predicates | LIST | "" | LOW | Predicates | LONG | Predicates
-config.action.reload | STRING | restart | LOW | Common | MEDIUM | Reload Action
-errors.retry.timeout | LONG | 0 | MEDIUM | Error Handling | MEDIUM | Retry Timeout for Errors
-errors.retry.delay.max.ms | LONG | 60000 | MEDIUM | Error Handling | MEDIUM | Maximum Delay Between Retries for Errors
-errors.tolerance | STRING | none | MEDIUM | Error Handling | SHORT | Error Tolerance
-errors.log.enable | BOOLEAN | false | MEDIUM | Error Handling | SHORT | Log Errors
-errors.log.include.messages | BOOLEAN | false | MEDIUM | Error Handling | SHORT | Log Error Details
+name | STRING | ! | HIGH | Common | 1 | MEDIUM | Connector name
+connector.class | STRING | ! | HIGH | Common | 2 | LONG | Connector class
+connector.plugin.version | STRING | - | MEDIUM | Common | 3 | MEDIUM | Connector version
+tasks.max | INT | 1 | HIGH | Common | 4 | SHORT | Tasks max
+tasks.max.enforce | BOOLEAN | true | LOW | Common | 5 | SHORT | Enforce tasks max
+key.converter | CLASS | - | LOW | Common | 6 | SHORT | Key converter class
+key.converter.plugin.version | STRING | - | LOW | Common | 7 | SHORT | Key converter version
+value.converter | CLASS | - | LOW | Common | 8 | SHORT | Value converter class
+value.converter.plugin.version | STRING | - | LOW | Common | 9 | SHORT | Value converter version
+header.converter | CLASS | - | LOW | Common | 10 | SHORT | Header converter class
+header.converter.plugin.version | STRING | - | LOW | Common | 11 | SHORT | Header converter version
+transforms | LIST | "" | LOW | Transforms | 12 | LONG | Transforms
+predicates | LIST | "" | LOW | Predicates | 13 | LONG | Predicates
+config.action.reload | STRING | restart | LOW | Common | 14 | MEDIUM | Reload Action
+errors.retry.timeout | LONG | 0 | MEDIUM | Error Handling | 1 | MEDIUM | Retry Timeout for Errors
+errors.retry.delay.max.ms|LONG|60000|MEDIUM|Error Handling|2|MEDIUM|Maximum Delay Between Retries for Errors
+errors.tolerance | STRING | none | MEDIUM | Error Handling | 3 | SHORT | Error Tolerance
+errors.log.enable | BOOLEAN | false | MEDIUM | Error Handling | 4 | SHORT | Log Errors
+errors.log.include.messages | BOOLEAN | false | MEDIUM | Error Handling | 5 | SHORT | Log Error Details
 """
 
 _SOURCE_COMMON = """
-topic.creation.groups | LIST | "" | LOW | Topic Creation | LONG | Topic Creation Groups
-exactly.once.support | STRING | requested | MEDIUM | Exactly Once Support | SHORT | Exactly once support
-transaction.boundary | STRING | poll | MEDIUM | Exactly Once Support | SHORT | Transaction Boundary
-transaction.boundary.interval.ms | LONG | - | LOW | Exactly Once Support | SHORT | Transaction boundary interval
-offsets.storage.topic | STRING | - | LOW | offsets.topic | LONG | Offsets topic
+topic.creation.groups | LIST | "" | LOW | Topic Creation | 1 | LONG | Topic Creation Groups
+exactly.once.support | STRING | requested | MEDIUM | Exactly Once Support | 2 | SHORT | Exactly once support
+transaction.boundary | STRING | poll | MEDIUM | Exactly Once Support | 3 | SHORT | Transaction Boundary
+transaction.boundary.interval.ms | LONG | - | LOW | Exactly Once Support | 4 | SHORT | Transaction boundary interval
+offsets.storage.topic | STRING | - | LOW | offsets.topic | 1 | LONG | Offsets topic
 """
 
 # name | type | default | importance
@@ -92,6 +92,75 @@ replication.policy.separator | STRING | . | LOW
 replication.policy.internal.topic.separator.enabled | BOOLEAN | true | LOW
 forwarding.admin.class | CLASS | org.apache.kafka.clients.admin.ForwardingAdmin | LOW
 metric.reporters | LIST | org.apache.kafka.common.metrics.JmxReporter | LOW
+"""
+
+_SECURITY = """
+security.protocol | STRING | PLAINTEXT | MEDIUM
+config.providers | LIST | "" | LOW
+ssl.protocol | STRING | TLSv1.3 | MEDIUM
+ssl.provider | STRING | - | MEDIUM
+ssl.cipher.suites | LIST | "" | LOW
+ssl.enabled.protocols | LIST | TLSv1.2,TLSv1.3 | MEDIUM
+ssl.keystore.type | STRING | JKS | MEDIUM
+ssl.keystore.location | STRING | - | HIGH
+ssl.keystore.password | PASSWORD | - | HIGH
+ssl.key.password | PASSWORD | - | HIGH
+ssl.keystore.key | PASSWORD | - | HIGH
+ssl.keystore.certificate.chain | PASSWORD | - | HIGH
+ssl.truststore.certificates | PASSWORD | - | HIGH
+ssl.truststore.type | STRING | JKS | MEDIUM
+ssl.truststore.location | STRING | - | HIGH
+ssl.truststore.password | PASSWORD | - | HIGH
+ssl.keymanager.algorithm | STRING | SunX509 | LOW
+ssl.trustmanager.algorithm | STRING | PKIX | LOW
+ssl.endpoint.identification.algorithm | STRING | https | LOW
+ssl.secure.random.implementation | STRING | - | LOW
+ssl.engine.factory.class | CLASS | - | LOW
+sasl.kerberos.service.name | STRING | - | MEDIUM
+sasl.kerberos.kinit.cmd | STRING | /usr/bin/kinit | LOW
+sasl.kerberos.ticket.renew.window.factor | DOUBLE | 0.8 | LOW
+sasl.kerberos.ticket.renew.jitter | DOUBLE | 0.05 | LOW
+sasl.kerberos.min.time.before.relogin | LONG | 60000 | LOW
+sasl.login.refresh.window.factor | DOUBLE | 0.8 | LOW
+sasl.login.refresh.window.jitter | DOUBLE | 0.05 | LOW
+sasl.login.refresh.min.period.seconds | SHORT | 60 | LOW
+sasl.login.refresh.buffer.seconds | SHORT | 300 | LOW
+sasl.mechanism | STRING | GSSAPI | MEDIUM
+sasl.jaas.config | PASSWORD | - | MEDIUM
+sasl.client.callback.handler.class | CLASS | - | MEDIUM
+sasl.login.callback.handler.class | CLASS | - | MEDIUM
+sasl.login.class | CLASS | - | MEDIUM
+sasl.login.connect.timeout.ms | INT | - | LOW
+sasl.login.read.timeout.ms | INT | - | LOW
+sasl.login.retry.backoff.max.ms | LONG | 10000 | LOW
+sasl.login.retry.backoff.ms | LONG | 100 | LOW
+sasl.oauthbearer.jwt.retriever.class | CLASS | org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever | MEDIUM
+sasl.oauthbearer.jwt.validator.class | CLASS | org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator | MEDIUM
+sasl.oauthbearer.scope | STRING | - | MEDIUM
+sasl.oauthbearer.client.credentials.client.id | STRING | - | MEDIUM
+sasl.oauthbearer.client.credentials.client.secret | PASSWORD | - | MEDIUM
+sasl.oauthbearer.assertion.algorithm | STRING | RS256 | MEDIUM
+sasl.oauthbearer.assertion.claim.aud | STRING | - | MEDIUM
+sasl.oauthbearer.assertion.claim.exp.seconds | INT | 300 | LOW
+sasl.oauthbearer.assertion.claim.iss | STRING | - | MEDIUM
+sasl.oauthbearer.assertion.claim.jti.include | BOOLEAN | false | MEDIUM
+sasl.oauthbearer.assertion.claim.nbf.seconds | INT | 60 | LOW
+sasl.oauthbearer.assertion.claim.sub | STRING | - | MEDIUM
+sasl.oauthbearer.assertion.file | STRING | - | MEDIUM
+sasl.oauthbearer.assertion.private.key.file | STRING | - | MEDIUM
+sasl.oauthbearer.assertion.private.key.passphrase | PASSWORD | - | MEDIUM
+sasl.oauthbearer.assertion.template.file | STRING | - | MEDIUM
+sasl.oauthbearer.scope.claim.name | STRING | scope | LOW
+sasl.oauthbearer.sub.claim.name | STRING | sub | LOW
+sasl.oauthbearer.token.endpoint.url | STRING | - | MEDIUM
+sasl.oauthbearer.jwks.endpoint.url | STRING | - | MEDIUM
+sasl.oauthbearer.jwks.endpoint.refresh.ms | LONG | 3600000 | LOW
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | LONG | 10000 | LOW
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | LONG | 100 | LOW
+sasl.oauthbearer.clock.skew.seconds | INT | 30 | LOW
+sasl.oauthbearer.expected.audience | LIST | "" | HIGH
+sasl.oauthbearer.expected.issuer | STRING | - | HIGH
+sasl.oauthbearer.header.urlencode | BOOLEAN | false | LOW
 """
 
 _OF_KIND: Mapping[Kind, str] = {
@@ -137,11 +206,7 @@ heartbeats.topic.replication.factor | SHORT | 3 | LOW
 """,
 }
 
-_EXCLUDE = (
-    "follower\\.replication\\.throttled\\.replicas,leader\\.replication\\.throttled\\.replicas,"
-    "message\\.timestamp\\.difference\\.max\\.ms,message\\.timestamp\\.type,unclean\\.leader\\.election\\.enable,"
-    "min\\.insync\\.replicas"
-)
+_EXCLUDE = ",".join(Flow(Cluster(""), Cluster("")).config_properties_exclude)
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "config.action.reload": ("none", "restart"),
     "errors.tolerance": ("none", "all"),
@@ -150,35 +215,20 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "transaction.boundary": ("poll", "interval", "connector"),
     "security.protocol": keys.PROTOCOLS,
 }
-_TYPES = {
-    KeyKind.BOOL: "BOOLEAN",
-    KeyKind.PASSWORD: "PASSWORD",
-    KeyKind.LIST: "LIST",
-    KeyKind.CLASS: "CLASS",
-    KeyKind.LONG: "LONG",
-    KeyKind.INT: "INT",
-}
-# Heliograph's own, which MM2 has not.
-_OWN = ("target.partitions", "start", "max.bytes.per.second", "sync.topic.configs.lower.durability")
-_OWN_ALSO = ("on.gap", "on.source.recreated", "on.source.truncated", "on.target.lost", "on.refused")
 
 
 @cache
 def of(kind: Kind) -> Mapping[str, Definition]:
     """In the order in which Connect lists them."""
-    rows = [*_grouped(_COMMON), *_plain(_MIRROR), *_security(), *_plain(_OF_KIND[kind])]
-    rows += [*_grouped(_SOURCE_COMMON)]
-    if kind == "source":
-        rows += [_own(name) for name in (*_OWN, *_OWN_ALSO)]
+    rows = [*_grouped(_COMMON), *_plain(_MIRROR), *_plain(_SECURITY), *_plain(_OF_KIND[kind])]
+    rows += [*_plain("metric.names.formats | LIST | legacy | LOW"), *_grouped(_SOURCE_COMMON)]
     return {row.name: row for row in rows}
 
 
 def _grouped(text: str) -> Iterator[Definition]:
-    orders: dict[str, int] = {}
     for line in text.strip().splitlines():
-        name, kind, default, importance, group, width, display = (cell.strip() for cell in line.split("|"))
-        orders[group] = orders.get(group, 0) + 1
-        yield _definition(name, kind, default, importance, group, orders[group], width, display)
+        name, kind, default, importance, group, order, width, display = (cell.strip() for cell in line.split("|"))
+        yield _definition(name, kind, default, importance, group, int(order), width, display)
 
 
 def _plain(text: str) -> Iterator[Definition]:
@@ -197,25 +247,17 @@ def _definition(
     width: str = "NONE",
     display: str = "",
 ) -> Definition:
-    return Definition(
-        *(name, kind, None if default in ("-", "!") else default.strip('"'), default == "!", importance),
-        *(group, order, width, display, doc_of(name), _ALLOWED.get(name, ())),
+    plain = Definition(name, kind, None if default in ("-", "!") else default.strip('"'), default == "!", importance)
+    return replace(
+        plain,
+        group=group,
+        order=order,
+        width=width,
+        display=display,
+        doc=doc_of(name),
+        allowed=_ALLOWED.get(name, ()),
         at_least=1 if name == "tasks.max" else None,
     )
-
-
-def _security() -> Iterator[Definition]:
-    for key in keys.KEYS:
-        if key.scope is Scope.CLIENT and not key.is_family and key.name.startswith(("security.", "ssl.", "sasl.")):
-            allowed = _ALLOWED.get(key.name, ())
-            kind = _TYPES.get(key.kind, "STRING")
-            yield Definition(key.name, kind, key.default, importance="MEDIUM", doc=key.doc, allowed=allowed)
-
-
-def _own(name: str) -> Definition:
-    key = keys.find(name, (Scope.FLOW,))
-    assert key is not None
-    return Definition(name, _TYPES.get(key.kind, "STRING"), key.default, doc=key.doc, allowed=key.allowed)
 
 
 def doc_of(name: str) -> str:

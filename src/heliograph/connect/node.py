@@ -154,16 +154,17 @@ class Node:
         self._leaving = [post for post in self._leaving if not post.gone]
         busy = {post.name for post in self._leaving}
         for name in sorted(mine - busy):
-            connector = board.connectors[name]
-            if name not in self._posts:
-                self._posts[name] = Post(name, self._make)
-            self._posts[name].want(self._wanted(board, connector))
+            wanted = self._wanted(board, board.connectors[name])
+            if name in self._posts:
+                self._posts[name].want(wanted)
+            else:
+                self._posts[name] = Post(name, self._make, wanted)
 
     def _wanted(self, board: Board, one: Connector) -> Wanted:
         verdict = validation.judge(one.name, one.config, self.file.worker, siblings_of(board, one.config))
-        post = self._posts[one.name]
+        post = self._posts.get(one.name)
         restarts = one.restarts
-        if one.restart_failed and not _has_failed(post.look()):
+        if post is not None and one.restart_failed and not _has_failed(post.look()):
             restarts = post.wanted.restarts  # only what failed was to begin anew
         if verdict.count:
             return Wanted(None, verdict.words, one.target, restarts)
@@ -192,7 +193,7 @@ class Node:
 
     def _changed(self, board: Board, name: str, look: PostLook) -> list[Pair]:
         """Invariant a."""
-        now = {(name, None): self._status(look.state, look.trace)}
+        now: dict[tuple[str, int | None], Status] = {(name, None): self._status(look.state, look.trace)}
         for n, task in enumerate(look.work.tasks if look.state != "STOPPED" else ()):
             state = (
                 "PAUSED" if look.state == "PAUSED" else "FAILED" if task.trace or look.state == "FAILED" else "RUNNING"
@@ -207,7 +208,7 @@ class Node:
         return [*pairs, *((records.status_key(*key), None) for key in gone)]
 
     def _status(self, state: str, trace: str) -> Status:
-        return Status(state, self.worker_id, trace or None, self.generation)
+        return Status(state, self.worker_id, trace or None, self.generation, __version__)
 
     def _deal(self, one: Connector | None, look: PostLook) -> None:
         """Tasks written down as Connect would have dealt them, so that it can go on from there."""

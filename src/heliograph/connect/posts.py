@@ -46,9 +46,9 @@ class PostLook:
 
 
 class Post:
-    def __init__(self, name: str, make: Callable[[Flow], Work]) -> None:
+    def __init__(self, name: str, make: Callable[[Flow], Work], wanted: Wanted) -> None:
         self.name, self._make = name, make
-        self._wanted = Wanted(None, "not configured yet")
+        self._wanted = wanted
         self._work: Work | None = None
         self._of: Wanted | None = None  # what the work was begun for
         self._look = PostLook("UNASSIGNED")

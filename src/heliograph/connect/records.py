@@ -6,7 +6,7 @@ wrote and we from its. What cannot be read is None, and a reader goes on behind 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -76,6 +76,7 @@ class Status:
     worker_id: str
     trace: str | None = None
     generation: int = 0
+    version: str | None = None  # of the connector's class; workers before 4.1 say none
 
 
 # ---------------------------------------------------------------- the config topic
@@ -95,7 +96,7 @@ def targeted(name: str, target: Target) -> Pair:
     return _pair(f"{TARGET}{name}", {"state": old, "state.v2": target})
 
 
-def tasks(name: str, configs: list[Mapping[str, str]]) -> list[Pair]:
+def tasks(name: str, configs: Sequence[Mapping[str, str]]) -> list[Pair]:
     """All of them, and the record by which they count."""
     pairs = [_pair(f"{TASK}{name}-{n}", {"properties": dict(config)}) for n, config in enumerate(configs)]
     return [*pairs, _pair(f"{COMMIT}{name}", {"tasks": len(configs)})]
@@ -163,7 +164,8 @@ def status_key(name: str, task: int | None = None) -> bytes:
 
 def status_value(status: Status) -> bytes:
     about = {"state": status.state, "trace": status.trace, "worker_id": status.worker_id}
-    return msgspec.json.encode({**about, "generation": status.generation})
+    last = {"version": status.version} if status.version is not None else {}
+    return msgspec.json.encode({**about, "generation": status.generation, **last})
 
 
 def topic_key(name: str, topic: str) -> bytes:
@@ -171,7 +173,7 @@ def topic_key(name: str, topic: str) -> bytes:
 
 
 def topic_value(name: str, topic: str, task: int, at_ms: int) -> bytes:
-    about = {"topic": topic, "connector": name, "task": task, "discoverTimestamp": at_ms}
+    about = {"name": topic, "connector": name, "task": task, "discoverTimestamp": at_ms}
     return msgspec.json.encode({"topic": about})
 
 
@@ -200,7 +202,13 @@ def status_of(value: bytes | None) -> Status | None:
     state, worker, trace, generation = (about.get(k) for k in ("state", "worker_id", "trace", "generation"))
     if state not in STATES or not isinstance(worker, str) or not _whole(generation):
         return None
-    return Status(state, worker, trace if isinstance(trace, str) else None, generation)
+    version = about.get("version")
+    said = (
+        trace if isinstance(trace, str) else None,
+        int(generation or 0),
+        version if isinstance(version, str) else None,
+    )
+    return Status(str(state), worker, *said)
 
 
 # ---------------------------------------------------------------- bytes

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -33,8 +34,8 @@ from heliograph.connect.endpoints import ENDPOINTS, Endpoint
 from heliograph.connect.node import Node
 from heliograph.connect.openapi import description
 from heliograph.errors import Held, HeliographError
-from heliograph.http.message import Request, Response
-from heliograph.http.routing import Route
+from heliograph.http.message import Refused, Request, Response
+from heliograph.http.routing import Route, Router
 from heliograph.types import Flow
 
 log = structlog.get_logger()
@@ -114,7 +115,9 @@ class Service:
     def _handler(self, endpoint: Endpoint) -> Callable[[Request, Mapping[str, str]], Response]:
         def handle(request: Request, named: Mapping[str, str]) -> Response:
             try:
-                return self._answer(endpoint, Ask(named, request.query, _body(endpoint, request)))
+                _require_acceptable(request)
+                response = self._answer(endpoint, Ask(named, request.query, _body(endpoint, request)))
+                return _placed(response, request)
             except Refusal as refusal:
                 return _refused(refusal)
             except HeliographError as error:
@@ -140,11 +143,47 @@ class Service:
             body = made if made is not None else body
         if body is None:
             return Response(decision.status, headers=decision.headers)
-        return Response.json(body, decision.status, decision.headers)
+        return _json(body, decision.status, decision.headers)
+
+
+class Api(Router):
+    """What is not in the table, in Connect's words; and paths that two readers could take apart in two ways."""
+
+    def answer(self, request: Request) -> Response:
+        raw = request.raw_path.lower()
+        if "%2f" in raw or "//" in raw or "\0" in request.path or "%2e%2e" in raw:
+            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "Ambiguous URI path"))
+        try:
+            return super().answer(request)
+        except Refused as refused:
+            if refused.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+                why = f"HTTP {refused.status.value} {refused.status.phrase}"
+                raise Refused(refused.status, why, headers=refused.headers) from refused
+            raise
+
+
+def _json(body: Any, status: HTTPStatus, headers: Mapping[str, str]) -> Response:
+    return replace(Response.json(body, status, headers), content_type=JSON_TYPES[0])
 
 
 def _refused(refusal: Refusal) -> Response:
-    return Response.json({"error_code": int(refusal.status), "message": refusal.message}, refusal.status)
+    return _json({"error_code": int(refusal.status), "message": refusal.message}, refusal.status, {})
+
+
+def _require_acceptable(request: Request) -> None:
+    ranges = [one.partition(";")[0].strip().lower() for one in request.headers.get("accept", "").split(",")]
+    if not {"", "*/*", "application/*", *JSON_TYPES} & set(ranges):
+        raise Refusal(HTTPStatus.NOT_ACCEPTABLE, "HTTP 406 Not Acceptable")
+
+
+def _placed(response: Response, request: Request) -> Response:
+    """With the address that was asked, as Connect has it."""
+    where, host = response.headers.get("Location"), request.headers.get("host", "")
+    if where is None or not host:
+        return response
+    scheme = request.headers.get("x-forwarded-proto", "https" if request.tls else "http")
+    scheme = scheme if scheme in ("http", "https") else "http"
+    return replace(response, headers={**response.headers, "Location": f"{scheme}://{host}{where}"})
 
 
 def _body(endpoint: Endpoint, request: Request) -> Any:

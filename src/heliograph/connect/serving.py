@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
-from heliograph.config.worker import Listener
+from heliograph.config.worker import Listener, WorkerFile
 from heliograph.connect.node import Node
-from heliograph.connect.service import NodeBackend, Service
+from heliograph.connect.service import Api, NodeBackend, Service
 from heliograph.errors import ConfigError
-from heliograph.http.routing import Router
+from heliograph.http.guard import Guard, load_users
 from heliograph.http.server import Server, is_loopback
+from heliograph.wire.stores import StoreProblem, server_tls_of
+
+EVERYWHERE = "0.0.0.0"
 
 
 class Serving:
@@ -18,9 +22,12 @@ class Serving:
         self._node = node
         for listener in node.file.listeners:
             _require_safe(listener, users, insecure)
-        routes = Service(NodeBackend(node), secured=users is not None).routes()
+        guard = Guard(load_users(users) if users is not None else None)
+        router = Api(Service(NodeBackend(node), secured=users is not None).routes(), guard)
+        tls = _tls(node.file) if any(listener.tls for listener in node.file.listeners) else None
         self._servers = [
-            Server(listener.host or "0.0.0.0", listener.port, Router(routes)) for listener in node.file.listeners
+            Server(one.host or EVERYWHERE, one.port, router, tls=tls if one.tls else None)
+            for one in node.file.listeners
         ]
 
     @property
@@ -37,6 +44,13 @@ class Serving:
         for server in self._servers:
             server.close()
         self._node.stop(timeout_s)
+
+
+def _tls(file: WorkerFile) -> ssl.SSLContext:
+    try:
+        return server_tls_of(file.tls)
+    except StoreProblem as problem:
+        raise ConfigError(f"listeners.https.{problem.key}: {problem}") from problem
 
 
 def _require_safe(listener: Listener, users: Path | None, insecure: bool) -> None:

@@ -52,12 +52,11 @@ def judge(name: str, config: Mapping[str, str | None], worker: Worker, siblings:
         return Verdict(made, _fixed(errors), config)
     for key, definition in definitions.of(made.kind).items():
         value = config.get(key)
-        problem = _missing(definition) if key not in config else _problem(definition, value)
+        problem = _missing(definition) if value is None else _problem(definition, value)
         if problem:
             errors.setdefault(key, []).append(problem)
-    for key, value in config.items():
-        if value is None and key not in errors:
-            errors[key] = [f"Null value can not be supplied as the configuration value for key {key}."]
+            if definition.at_least is not None and problem.endswith(f"Not a number of type {definition.type}"):
+                errors[key].append(f"Invalid value null for configuration {key}: Value must be non-null")
     for key, texts in made.problems.items():
         if key not in errors:  # the type's complaint is about the same value
             errors[key] = list(texts)
@@ -84,10 +83,8 @@ def _missing(definition: Definition) -> str:
     return ""
 
 
-def _problem(definition: Definition, value: str | None) -> str:
+def _problem(definition: Definition, value: str) -> str:
     """Connect's words for a value of the wrong type."""
-    if value is None:
-        return ""
     text = value.strip()
     shown = MASK if is_secret(definition.name) else value
 
@@ -115,8 +112,8 @@ def _name_problem(name: str) -> str:
         return f"Invalid value {name} for configuration name: String may not contain /"
     bad = [f"{ord(letter)}" for letter in name if ord(letter) < 32 or 127 <= ord(letter) < 160]
     if bad:
-        what = "Invalid value for configuration name: String may not contain control sequences but had the following"
-        return f"{what}: {', '.join(bad)}"
+        what = "String may not contain control sequences but had the following ASCII chars"
+        return f"Invalid value {name} for configuration name: {what}: {', '.join(bad)}"
     return ""
 
 
@@ -130,11 +127,11 @@ def _together(kind: Kind, config: Mapping[str, str]) -> list[tuple[str, str]]:
 
     syncs = "emit.offset-syncs.enabled"
     found: list[tuple[str, str]] = []
-    if kind == "source" and off(syncs):
-        about = [key for key in config if key.startswith(("offset-syncs.", "offset-syncs-"))]
-        found += [(key, f"{key} has no effect while {syncs} is false: take one of them away") for key in about]
+    about_syncs = any(key.startswith(("offset-syncs.", "offset-syncs-")) for key in config)
+    if kind == "source" and off(syncs) and about_syncs:
+        found.append((syncs, f"MirrorSourceConnector can't setup offset-syncs feature while {syncs} set to false"))
     if kind == "checkpoint" and off(syncs):
-        found.append((syncs, f"MirrorCheckpointConnector can't run with {syncs} set to false"))
+        found.append((syncs, "MirrorCheckpointConnector can't run without offset syncs"))
     if kind == "checkpoint" and off("emit.checkpoints.enabled"):
         key = "emit.checkpoints.enabled"
         found.append((key, f"MirrorCheckpointConnector can't run with {key} set to false"))
@@ -158,7 +155,7 @@ def infos(plugin: str, verdict: Verdict) -> dict[str, object]:
         if key not in known:
             known.add(key)
             if key in verdict.errors:
-                rows.append({"definition": None, "value": _value(key, verdict.config.get(key), verdict)})
+                rows.append({"definition": None, "value": _value(key, None, verdict)})
     groups = list(dict.fromkeys(one.group for one in defined.values() if one.group))
     name = class_of(verdict.config.get("connector.class") or "") or plugin
     return {"name": name, "error_count": verdict.count, "groups": groups, "configs": rows}
@@ -166,7 +163,10 @@ def infos(plugin: str, verdict: Verdict) -> dict[str, object]:
 
 def _row(definition: Definition, verdict: Verdict) -> dict[str, object]:
     key = definition.name
-    value = verdict.config.get(key, definition.default)
+    value = verdict.config.get(key)
+    value = definition.default if value is None else value
+    if any(" of type " in text or "either true or false" in text for text in verdict.errors.get(key, ())):
+        value = None  # Connect shows what it could read
     return {"definition": definition.json(), "value": _value(key, value, verdict)}
 
 

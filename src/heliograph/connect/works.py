@@ -96,7 +96,8 @@ class Copying:
             return WorkLook("not begun")
         report = self._coordinator.report()
         status = report.status
-        trouble = status.reason if status.state in ("failed", "restarting") else ""
+        # Without seconds: each would be another status to write down.
+        trouble = (report.because or status.state) if status.state in ("failed", "restarting") else ""
         topics: dict[str, int] = {}
         for one in report.partitions:
             if one.counters.get("records", 0):
@@ -171,7 +172,11 @@ class Beside:
             settings = {"source.cluster.alias": alias, "target.cluster.alias": self._flow.target.alias}
             topics = {"heartbeats": 1} if self._specialists.heartbeat_age_s is not None else {}
             return WorkLook(tasks=(TaskLook(trace, settings),), topics=topics)
-        latencies = self._specialists.checkpoint_latencies
+        latencies, checkpoints = self._specialists.checkpoint_latencies, self._specialists.checkpoints
         written = latencies is not None and bool(latencies.spreads())
         topics = {policy.of(self._flow).checkpoints_topic(alias): 1} if written else {}
-        return WorkLook(tasks=(TaskLook(trace, {"task.index": "0"}),), topics=topics)
+        groups = checkpoints.groups if checkpoints is not None else ()
+        count = min(self._flow.tasks_max or 1, len(groups))
+        shares = [groups[len(groups) * n // count : len(groups) * (n + 1) // count] for n in range(count)]
+        settings_of = [{"task.index": str(n), "task.assigned.groups": ",".join(some)} for n, some in enumerate(shares)]
+        return WorkLook("" if count else trace, tasks=tuple(TaskLook(trace, one) for one in settings_of), topics=topics)

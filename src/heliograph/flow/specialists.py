@@ -46,6 +46,7 @@ class Specialists:
         self._syncs: OffsetSyncs | None = None
         self._beats: Heartbeats | None = None
         self.checkpoint_latencies: Latencies | None = None
+        self.checkpoints: Checkpoints | None = None
         self.resting: Callable[[], bool] = lambda: False  # whether an operator stopped the flow
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
@@ -71,7 +72,7 @@ class Specialists:
             return
         source, target = self._client(flow.source), self._client(flow.target)
         checkpoints = Checkpoints(flow, source, target, offsets, positions)
-        self.checkpoint_latencies = checkpoints.latencies
+        self.checkpoints, self.checkpoint_latencies = checkpoints, checkpoints.latencies
         self._add("checkpoints", checkpoints.emit, flow.emit_checkpoints_s)
         if flow.sync_group_offsets_s is not None:
             groups = GroupSync(flow, self._client(flow.target), checkpoints)

@@ -38,6 +38,8 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
     body: bytes = b""
     keep_alive: bool = True
+    raw_path: str = ""  # as it was sent, escapes and all
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def parse_head(head: bytes) -> tuple[Request, int]:
         raise _bad(f"a request target that makes no sense: {error}") from error
     tokens = {word.strip() for word in headers.get("connection", "").lower().split(",")}
     keep_alive = "close" not in tokens and (version == "HTTP/1.1" or "keep-alive" in tokens)
-    return Request(method, path, query, headers, keep_alive=keep_alive), length
+    return Request(method, path, query, headers, keep_alive=keep_alive, raw_path=parts.path), length
 
 
 def _request_line(line: str) -> tuple[str, str, str]:
