@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,7 +207,8 @@ def test_a_workers_file_of_the_field() -> None:
     assert (found.configs.name, found.configs.partitions, found.configs.replication_factor) == ("connect-configs", 1, 1)
     assert (found.offsets.partitions, found.statuses.partitions) == (25, 5)
     assert found.listeners == (worker_file.Listener("127.0.0.1", 8083),)
-    assert found.advertised == "127.0.0.1:8083"
+    assert found.advertised == f"{platform.node()}:8083"
+    assert worker_file.parse(FIELD + b"rest.host.name=10.0.0.1\n").advertised == "10.0.0.1:8083"
     assert found.warnings == ()
 
 

@@ -8,6 +8,7 @@ unknown keys are named with the nearest known one.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from heliograph.errors import ConfigError
 from heliograph.types import Cluster
 
 REST_PORT = 8083
+EVERYWHERE = ("", "0.0.0.0", "::")
 REQUIRED = ("bootstrap.servers", "group.id", "config.storage.topic", "offset.storage.topic", "status.storage.topic")
 MOOT = ("plugin.path", "plugin.discovery", "key.converter", "value.converter", "header.converter", "internal.")
 HONOURED = frozenset(
@@ -193,8 +195,11 @@ class _Reading:
         return Listener(host, port, parts.scheme == "https")
 
     def _advertised(self, listeners: tuple[Listener, ...]) -> str:
+        """Nodes are told apart by it, so it is this machine's name where the file has none."""
         first = listeners[0] if listeners else Listener("", REST_PORT)
-        host = self._text("rest.advertised.host.name") or first.host or self._host
+        told = "listeners" in self._view or "rest.host.name" in self._view
+        own = first.host if told and first.host not in EVERYWHERE else ""
+        host = self._text("rest.advertised.host.name") or own or platform.node() or self._host
         port = self._integer("rest.advertised.port", first.port)
         return f"{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -325,8 +325,9 @@ def _entry(kind: str, entry: Any) -> tuple[Mapping[str, Any], Mapping[str, Any] 
     if offset is None:
         return partition, None
     for name, wanted in _PARTITION_FIELDS[kind].items():
-        value = partition.get(name)
-        if not isinstance(value, wanted) or isinstance(value, bool) or (wanted is int and not 0 <= value < 1 << 31):
+        value: Any = partition.get(name)
+        right = isinstance(value, wanted) and not isinstance(value, bool)
+        if not right or (wanted is int and not 0 <= value < 1 << 31):
             what = "a number from 0 to 2147483647" if wanted is int else "a text"
             raise Refusal(HTTPStatus.BAD_REQUEST, f"{name!r} in a partition of this connector must be {what}")
     at = offset.get("offset") if isinstance(offset, dict) else None

@@ -111,6 +111,9 @@ class Membership:
 def _decide(members: Mapping[str, bytes]) -> dict[str, bytes]:
     """The leader's: everybody is told who is there."""
     nodes = sorted({about.decode(errors="replace") for about in members.values()})
+    if len(nodes) < len(members):
+        fix = "name each by rest.advertised.host.name and rest.advertised.port"
+        log.warning("two nodes have one name, so that each takes the other's connectors", nodes=nodes, fix=fix)
     told = msgspec.json.encode({"nodes": nodes})
     return dict.fromkeys(members, told)
 

@@ -1,7 +1,7 @@
 """One node of a Connect cluster: it reads the topics, runs the connectors that are its own, and says how they fare.
 
 A thread of its own goes round: topics read, connectors brought to what they shall be (`connect.posts`), what changed of
-them written down. Which connectors are its own is the group's word (`connect.membership`), or all of them.
+them written down. Which connectors are its own is the group's word (`connect.membership`).
 
 Invariants:
   a. What is said of a connector is said by the node whose it is, and only when it changed.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
@@ -23,6 +23,7 @@ from heliograph.connect import records, validation
 from heliograph.connect.board import Board, Connector
 from heliograph.connect.decisions import Sight
 from heliograph.connect.loggers import Loggers
+from heliograph.connect.membership import Membership
 from heliograph.connect.posts import Post, PostLook, Wanted
 from heliograph.connect.records import Pair, Status
 from heliograph.connect.siblings import siblings_of
@@ -38,8 +39,6 @@ log = structlog.get_logger()
 LOOK_EVERY_S = 0.25  # at the topics: within this a node hears what another was told
 STALE_S = 10.0  # topics that were not read for so long: the node is not healthy
 TASK_CLASSES = {"Source": "MirrorSourceTask", "Checkpoint": "MirrorCheckpointTask", "Heartbeat": "MirrorHeartbeatTask"}
-
-Mine = Callable[[Board], frozenset[str]]
 
 
 class Node:
@@ -57,8 +56,8 @@ class Node:
         address = settings.get("spark.driver.host", "127.0.0.1")
         self.file, self.store, self.loggers = file, Store(file), Loggers()
         self.worker_id = file.advertised
-        self.mine: Mine = lambda board: frozenset(board.connectors)
-        self.generation = 1
+        self.generation = 0
+        self._membership = Membership(file, self.worker_id, self._formed)
         self._hub = Hub(address, 0)
         self._engine = EngineOnce(master, settings, address)
         self._epoch_seconds, self._name = epoch_seconds, name
@@ -79,6 +78,7 @@ class Node:
         """Raises what is wrong with the worker's cluster."""
         self.store.open()
         self._read_at = time.monotonic()
+        self._membership.start()
         self._thread.start()
 
     def stop(self, timeout_s: float = 4.0) -> None:
@@ -87,6 +87,7 @@ class Node:
         self._stopping.set()
         self._poked.set()
         self._thread.join(timeout_s / 4)
+        threading.Thread(target=self._membership.stop, name="leave", daemon=True).start()
         posts = [*self._posts.values(), *self._leaving]
         for post in posts:
             post.leave()
@@ -111,12 +112,16 @@ class Node:
             version=__version__,
             cluster_id=self.store.cluster_id,
             worker_id=self.worker_id,
-            ready=bool(self._read_at),
+            ready=bool(self._read_at) and bool(self._membership.nodes),
             trouble=f"the worker's topics cannot be read: {self._trouble}" if stale else "",
             topic_tracking=self.file.topic_tracking,
             topic_reset=self.file.topic_reset,
             levels=self.loggers.levels(),
         )
+
+    def _formed(self, generation: int) -> None:
+        self.generation = generation
+        self.poke()
 
     def has_ended(self, connector: str) -> bool:
         """Whether nothing of it runs here any more."""
@@ -146,7 +151,7 @@ class Node:
         """Posts for the connectors that are ours, and for no others."""
         for logger, level in board.levels.items():
             self.loggers.follow(logger, level)
-        mine = self.mine(board)
+        mine = self._membership.mine(board)
         for name in [name for name in self._posts if name not in mine]:
             post = self._posts.pop(name)
             post.leave()
