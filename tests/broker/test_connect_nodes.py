@@ -120,29 +120,33 @@ def test_any_node_answers_and_connectors_are_spread(scene: Scene) -> None:
 
 def test_a_node_that_is_killed_is_replaced(scene: Scene) -> None:
     for turn in range(KILLS):
-        dead, alive = scene.nodes[turn % 2], scene.nodes[1 - turn % 2]
-        lost = [topic for topic, node in scene.owners(alive.api).items() if node == dead.name]
-        assert lost, "the node that is to be killed has a connector"
-        dead.run.kill()
-        began = time.monotonic()
-        counts = {topic: records_in(scene.backup.confluent(), f"source.{topic}") for topic in lost}
-        alive.run.wait(
-            lambda: all(records_in(scene.backup.confluent(), f"source.{t}") > n for t, n in counts.items()),  # noqa: B023
-            what="its records",
-            timeout_seconds=TAKEN_OVER_S,
-        )
-        print(f"taken over after {time.monotonic() - began:.1f} s")
-        assert alive.api.up()
-        scene.start(dead)
-        dead.run.wait(dead.api.up, what="health")
-        wait_until(
-            lambda: (
-                sorted(scene.owners(alive.api).values()) == sorted(node.name for node in scene.nodes)  # noqa: B023
-                and scene.states(alive.api) == {"RUNNING"}
-            ),
-            what="connectors spread again",
-            timeout_seconds=60,
-        )
+        _kill_one(scene, turn)
+
+
+def _kill_one(scene: Scene, turn: int) -> None:
+    dead, alive = scene.nodes[turn % 2], scene.nodes[1 - turn % 2]
+    lost = [topic for topic, node in scene.owners(alive.api).items() if node == dead.name]
+    assert lost, "the node that is to be killed has a connector"
+    dead.run.kill()
+    began = time.monotonic()
+    counts = {topic: records_in(scene.backup.confluent(), f"source.{topic}") for topic in lost}
+    alive.run.wait(
+        lambda: all(records_in(scene.backup.confluent(), f"source.{t}") > n for t, n in counts.items()),
+        what="its records",
+        timeout_seconds=TAKEN_OVER_S,
+    )
+    print(f"taken over after {time.monotonic() - began:.1f} s")
+    assert alive.api.up()
+    scene.start(dead)
+    dead.run.wait(dead.api.up, what="health")
+    wait_until(
+        lambda: (
+            sorted(scene.owners(alive.api).values()) == sorted(node.name for node in scene.nodes)
+            and scene.states(alive.api) == {"RUNNING"}
+        ),
+        what="connectors spread again",
+        timeout_seconds=60,
+    )
 
 
 def test_every_record_is_there_once(scene: Scene) -> None:

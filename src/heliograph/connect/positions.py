@@ -43,7 +43,7 @@ def change(flow: Flow, topic: str, deed: Offsets) -> None:
         if deed.what == "reset":
             wanted: list[tuple[bytes, bytes | None]] = [(key.encode(), None) for key in _read(log, flow)]
         else:
-            wanted = [(_key(flow.label, partition), _value(offset)) for partition, offset in deed.entries]
+            wanted = [(_key(_whose(flow), partition), _value(offset)) for partition, offset in deed.entries]
         for key, value in wanted:
             log.append(partition_for(key, log.partitions), [(key, value)])
 
@@ -54,7 +54,7 @@ def _read(log: CompactedLog, flow: Flow) -> Entries:
     if not log.count():
         return found
     for _, record in log.news():
-        about = _about(record.key, flow.label)
+        about = _about(record.key, _whose(flow))
         if about is None or record.key is None:
             continue
         text = record.key.decode()
@@ -80,6 +80,10 @@ def _shown(text: str, value: bytes, folded: dict[str, Position], *, copies: bool
         return None
     folded[text] = position
     return {"offset": position.next_offset - 1} if position.next_offset > 0 else None
+
+
+def _whose(flow: Flow) -> str:
+    return flow.positions_under[0] if flow.copies else flow.label
 
 
 def _about(key: bytes | None, connector: str) -> dict[str, Any] | None:

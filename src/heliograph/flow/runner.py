@@ -172,6 +172,18 @@ class Runner:
             raise FlowError(f"no flow {flow!r} runs in this process: there is {there}", fix="name one of these")
         return coordinator.steer(scope, word, by)
 
+    def flow(self, name: str) -> Flow:
+        return self._coordinators[name].flow
+
+    def restart(self, name: str) -> Outcome:
+        """This flow alone, from where it stands."""
+        with self._changing:
+            if self._stopping.is_set() or name not in self._coordinators:
+                raise FlowError(f"no flow {name!r} runs in this process", fix="name one that does")
+            flow = self._coordinators[name].flow
+            self._remove(name)
+            return self._add(flow, "restarted")
+
     def change(self, flows: Sequence[Flow]) -> list[Outcome]:
         """These from now on, and no others. What is wrong with a cluster is raised before anything is touched."""
         with self._changing:
