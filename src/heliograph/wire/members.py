@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from heliograph.errors import BrokerError
 from heliograph.wire import codes
@@ -94,7 +95,7 @@ class Member:
             member = {"member_id": self._member_id, "reason": "it is stopped"}
             self._ask("leave_group", timeout_s=timeout_s, members=[member], member_id=self._member_id)
 
-    def _ask(self, api: str, *, timeout_s: float | None, **fields: object) -> Message:
+    def _ask(self, api: str, *, timeout_s: float | None, **fields: Any) -> Message:
         if self._coordinator is None:
             found = self._client.call(
                 "find_coordinator", key_type=0, coordinator_keys=[self._terms.group], key=self._terms.group
