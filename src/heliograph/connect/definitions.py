@@ -43,10 +43,10 @@ class Definition:
             "importance": self.importance,
             "documentation": self.doc,
             "group": self.group,
+            "order_in_group": self.order,
             "width": self.width,
             "display_name": self.display or self.name,
             "dependents": [],
-            "order_in_group": self.order,
         }
 
 
@@ -221,7 +221,9 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
 def of(kind: Kind) -> Mapping[str, Definition]:
     """In the order in which Connect lists them."""
     rows = [*_grouped(_COMMON), *_plain(_MIRROR), *_plain(_SECURITY), *_plain(_OF_KIND[kind])]
-    rows += [*_plain("metric.names.formats | LIST | legacy | LOW"), *_grouped(_SOURCE_COMMON)]
+    if kind != "heartbeat":
+        rows += _plain("metric.names.formats | LIST | legacy | LOW")
+    rows += _grouped(_SOURCE_COMMON)
     return {row.name: row for row in rows}
 
 

@@ -116,6 +116,7 @@ class Post:
 
     def _renew(self, wanted: Wanted) -> None:
         self._end()  # invariant a
+        again = self._of == wanted and self._look.state == "FAILED"
         self._of = wanted
         if wanted.target == "STOPPED":
             self._look = PostLook("STOPPED")
@@ -123,7 +124,8 @@ class Post:
         if wanted.flow is None:
             self._look = PostLook("FAILED", wanted.problem)
             return
-        self._look = PostLook("UNASSIGNED")
+        if not again:  # what failed has failed until it runs
+            self._look = PostLook("UNASSIGNED")
         self._work = self._make(wanted.flow)
         self._work.begin(paused=wanted.target == "PAUSED")
 

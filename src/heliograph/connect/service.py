@@ -7,12 +7,14 @@ topics that were read to their ends before it is decided.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import structlog
 
@@ -42,6 +44,9 @@ log = structlog.get_logger()
 
 ENDED_S = 15.0  # what a connector gets to end before its offsets may be changed
 JSON_TYPES = ("application/json", "text/json")
+# Escaped slashes, dots and zeros, empty segments, escapes that are none: two readers could read two paths.
+AMBIGUOUS = re.compile(r"%2f|%2e|%00|//|%(?![0-9a-f]{2})", re.IGNORECASE)
+PARAMETERS = re.compile(r";[^/]*")
 
 
 class Backend(Protocol):
@@ -142,7 +147,7 @@ class Service:
             made = self._backend.do(deed)
             body = made if made is not None else body
         if body is None:
-            return Response(decision.status, headers=decision.headers)
+            return Response(decision.status, content_type="", headers=decision.headers)
         return _json(body, decision.status, decision.headers)
 
 
@@ -150,9 +155,10 @@ class Api(Router):
     """What is not in the table, in Connect's words; and paths that two readers could take apart in two ways."""
 
     def answer(self, request: Request) -> Response:
-        raw = request.raw_path.lower()
-        if "%2f" in raw or "//" in raw or "\0" in request.path or "%2e%2e" in raw:
+        if AMBIGUOUS.search(request.raw_path):
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "Ambiguous URI path"))
+        if ";" in request.raw_path:  # parameters of segments, which nobody needs
+            request = replace(request, path=unquote(PARAMETERS.sub("", request.raw_path)))
         try:
             return super().answer(request)
         except Refused as refused:
