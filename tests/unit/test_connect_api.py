@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -436,6 +437,18 @@ def test_a_files_flows_are_not_changed_here(api: Api) -> None:
     assert api("PUT", "/connectors/one/config", SOURCE).code == 409
     assert api("DELETE", "/connectors/one").code == 409
     assert api("PUT", "/connectors/one/pause").code == 202
+
+
+def test_a_hundred_connectors_are_listed_in_no_time(api: Api) -> None:
+    for n in range(100):
+        api.created(f"c{n}")
+        api.memory.runs(f"c{n}")
+    began = time.monotonic()
+    listed = api("GET", "/connectors?expand=status&expand=info").body
+    took = time.monotonic() - began
+    assert len(listed) == 100
+    assert all(len(one["status"]["tasks"]) == len(one["info"]["tasks"]) == 2 for one in listed.values())
+    assert took < 0.2, f"{took:.3f} s"
 
 
 # -------------------- described, and whatever is sent

@@ -7,7 +7,7 @@ difference; where we differ, docs/connect.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Literal
@@ -132,10 +132,11 @@ def listing(sight: Sight, ask: Ask) -> Decision:
     if not wanted:
         return Decision(HTTPStatus.OK, list(sight.board.connectors))
     found: dict[str, dict[str, Any]] = {}
+    of_tasks = _tasks_by_name(sight.board) if "status" in wanted else {}
     for name, connector in sight.board.connectors.items():
         one: dict[str, Any] = {}
         if "status" in wanted and (name, None) in sight.board.statuses:
-            one["status"] = status_json(sight.board, name)
+            one["status"] = _status_json(name, sight.board.statuses[name, None], of_tasks.get(name, ()))
         if "info" in wanted:
             one["info"] = info_json(connector)
         found[name] = one
@@ -420,12 +421,22 @@ def info_json(one: Connector) -> dict[str, Any]:
 
 
 def status_json(board: Board, name: str) -> dict[str, Any]:
-    own = board.statuses[name, None]
-    mine = sorted((task, s) for (other, task), s in board.statuses.items() if other == name and task is not None)
+    return _status_json(name, board.statuses[name, None], _tasks_by_name(board).get(name, ()))
+
+
+def _tasks_by_name(board: Board) -> dict[str, list[tuple[int, Status]]]:
+    found: dict[str, list[tuple[int, Status]]] = {}
+    for (name, task), status in board.statuses.items():
+        if task is not None:
+            found.setdefault(name, []).append((task, status))
+    return found
+
+
+def _status_json(name: str, own: Status, of_tasks: Sequence[tuple[int, Status]]) -> dict[str, Any]:
     return {
         "name": name,
         "connector": _state(own),
-        "tasks": [task_json(task, s) for task, s in mine],
+        "tasks": [task_json(task, one) for task, one in sorted(of_tasks, key=lambda pair: pair[0])],
         "type": "source",
     }
 

@@ -28,6 +28,7 @@ from heliograph.connect.posts import Post, PostLook, Wanted
 from heliograph.connect.records import Pair, Status
 from heliograph.connect.siblings import siblings_of
 from heliograph.connect.store import Store
+from heliograph.connect.validation import Verdict
 from heliograph.connect.works import Beside, Copying, Work
 from heliograph.errors import HeliographError
 from heliograph.flow.hub import Hub
@@ -63,6 +64,7 @@ class Node:
         self._epoch_seconds, self._name = epoch_seconds, name
         self._posts: dict[str, Post] = {}
         self._leaving: list[Post] = []
+        self._verdicts: dict[str, tuple[tuple[int, int, tuple[str, ...]], Verdict]] = {}
         self._topics: dict[
             tuple[str, str], int
         ] = {}  # records that were counted when a topic was last told or forgotten
@@ -86,8 +88,9 @@ class Node:
         deadline = time.monotonic() + timeout_s
         self._stopping.set()
         self._poked.set()
-        self._thread.join(timeout_s / 4)
-        threading.Thread(target=self._membership.stop, name="leave", daemon=True).start()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s / 4)
+            threading.Thread(target=self._membership.stop, name="leave", daemon=True).start()
         posts = [*self._posts.values(), *self._leaving]
         for post in posts:
             post.leave()
@@ -166,7 +169,7 @@ class Node:
                 self._posts[name] = Post(name, self._make, wanted)
 
     def _wanted(self, board: Board, one: Connector) -> Wanted:
-        verdict = validation.judge(one.name, one.config, self.file.worker, siblings_of(board, one.config))
+        verdict = self._judged(one, siblings_of(board, one.config))
         post = self._posts.get(one.name)
         restarts = one.restarts
         if post is not None and one.restart_failed and not _has_failed(post.look()):
@@ -174,6 +177,15 @@ class Node:
         if verdict.count:
             return Wanted(None, verdict.words, one.target, restarts)
         return Wanted(verdict.made.flow, "", one.target, restarts)
+
+    def _judged(self, one: Connector, siblings: tuple[str, ...]) -> Verdict:
+        """Once for each configuration, and again when it is restarted: what providers give may have changed."""
+        mark = one.version, one.restarts, siblings
+        known = self._verdicts.get(one.name)
+        if known is None or known[0] != mark:
+            known = mark, validation.judge(one.name, one.config, self.file.worker, siblings)
+            self._verdicts[one.name] = known
+        return known[1]
 
     def _make(self, flow: Flow) -> Work:
         if flow.enabled and flow.copies:

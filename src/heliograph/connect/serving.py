@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import structlog
+
 from heliograph.config.worker import Listener, WorkerFile
 from heliograph.connect.node import Node
 from heliograph.connect.service import Api, NodeBackend, Service
@@ -12,6 +14,8 @@ from heliograph.errors import ConfigError
 from heliograph.http.guard import Guard, load_users
 from heliograph.http.server import Server, is_loopback
 from heliograph.wire.stores import StoreProblem, server_tls_of
+
+log = structlog.get_logger()
 
 EVERYWHERE = "0.0.0.0"
 
@@ -54,7 +58,11 @@ def _tls(file: WorkerFile) -> ssl.SSLContext:
 
 
 def _require_safe(listener: Listener, users: Path | None, insecure: bool) -> None:
-    if users is None and not insecure and not is_loopback(listener.host):
+    if is_loopback(listener.host):
+        return
+    if users is not None and not listener.tls:
+        log.warning("passwords come over the network in clear: serve https", port=listener.port)
+    if users is None and not insecure:
         where = listener.host or "every address of this machine"
         raise ConfigError(
             f"listeners: whoever reaches {where}:{listener.port} could read, change and delete connectors, for nobody "
