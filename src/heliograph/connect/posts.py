@@ -145,7 +145,7 @@ class Post:
             state = "RESTARTING"
         else:
             state = "FAILED" if found.trace else "RUNNING"
-        self._look = PostLook(state, found.trace, found)
+        self._look = PostLook(state, found.trace or found.trouble, found)
 
     def _fail(self, wanted: Wanted, condition: str, why: str) -> None:
         log.warning("the connector cannot run", connector=self.name, condition=condition, why=why)

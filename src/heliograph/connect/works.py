@@ -43,6 +43,7 @@ class TaskLook:
 @dataclass(frozen=True, slots=True)
 class WorkLook:
     trace: str = ""  # "": it runs
+    trouble: str = ""  # although it runs
     restarting: bool = False
     tasks: tuple[TaskLook, ...] = ()
     topics: Mapping[str, int] = field(default_factory=dict)  # written to so far, and how many records
@@ -102,7 +103,8 @@ class Copying:
         for one in report.partitions:
             if one.counters.get("records", 0):
                 topics[one.remote_topic] = topics.get(one.remote_topic, 0) + one.counters["records"]
-        return WorkLook(trouble, status.state == "restarting", _shares(self._flow, report), topics)
+        parked = "\n".join(f"{one.topic}: {one.reason}. {one.fix}" for one in status.parked if one.partition is None)
+        return WorkLook(trouble, parked, status.state == "restarting", _shares(self._flow, report), topics)
 
     def _asked_to_let_go(self, state: str, why: str) -> None:
         """Who runs a connector is the group's decision, not the first come's."""
@@ -171,7 +173,7 @@ class Beside:
         if not self._flow.enabled:
             settings = {"source.cluster.alias": alias, "target.cluster.alias": self._flow.target.alias}
             topics = {"heartbeats": 1} if self._specialists.heartbeat_age_s is not None else {}
-            return WorkLook(tasks=(TaskLook(trace, settings),), topics=topics)
+            return WorkLook(trouble=trace, tasks=(TaskLook(trace, settings),), topics=topics)
         latencies, checkpoints = self._specialists.checkpoint_latencies, self._specialists.checkpoints
         written = latencies is not None and bool(latencies.spreads())
         topics = {policy.of(self._flow).checkpoints_topic(alias): 1} if written else {}
@@ -179,4 +181,4 @@ class Beside:
         count = min(self._flow.tasks_max or 1, len(groups))
         shares = [groups[len(groups) * n // count : len(groups) * (n + 1) // count] for n in range(count)]
         settings_of = [{"task.index": str(n), "task.assigned.groups": ",".join(some)} for n, some in enumerate(shares)]
-        return WorkLook("" if count else trace, tasks=tuple(TaskLook(trace, one) for one in settings_of), topics=topics)
+        return WorkLook(trouble=trace, tasks=tuple(TaskLook(trace, one) for one in settings_of), topics=topics)
