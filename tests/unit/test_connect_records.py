@@ -95,6 +95,15 @@ def test_nonsense_is_passed_over(key: bytes | None, value: bytes | None) -> None
     folding.board()
 
 
+def test_what_connect_keeps_for_itself_is_no_nonsense() -> None:
+    folding = Folding()
+    for key in (b"session-key", b"tasks-fencing-c"):
+        assert not folding.config(record(0, (key, b"{}")))
+    assert folding.strangers == 0
+    folding.config(record(0, (b"connector-c", b"nonsense")))
+    assert folding.strangers == 1
+
+
 # -------------------- the board
 
 

@@ -76,7 +76,7 @@ class Folding:
             case records.Levelled(logger, level):
                 self._levels[logger] = level
             case None:
-                self.strangers += 1
+                self.strangers += not records.is_for_others(record.key)
                 return False
         return True
 

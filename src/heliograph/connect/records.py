@@ -18,6 +18,7 @@ Pair = tuple[bytes, bytes | None]
 
 CONNECTOR, TARGET, TASK, COMMIT = "connector-", "target-state-", "task-", "commit-"
 RESTART, LOGGER = "restart-connector-", "logger-cluster-"
+SESSION_KEY, FENCING = "session-key", "tasks-fencing-"
 STATUS_CONNECTOR, STATUS_TASK, STATUS_TOPIC = "status-connector-", "status-task-", "status-topic-"
 BY_CONNECTOR = ":connector-"
 STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED", "DESTROYED")
@@ -130,6 +131,12 @@ def event(key: bytes | None, value: bytes | None) -> Event | None:
     if name.startswith(LOGGER) and about is not None and isinstance(about.get("level"), str):
         return Levelled(name.removeprefix(LOGGER), about["level"])
     return None
+
+
+def is_for_others(key: bytes | None) -> bool:
+    """Connect's own, of which we have no use: between its workers, or of its transactions."""
+    name = _key(key) or ""
+    return name == SESSION_KEY or name.startswith(FENCING)
 
 
 def _configured(name: str, about: dict[str, Any] | None) -> Configured | None:
