@@ -1,6 +1,6 @@
-"""A real Kafka Connect worker and `heliograph connect` take turns on one file and the same topics: each finds the other's
-connectors, in the states they were left in, and goes on from the other's positions. (MirrorMaker 2 may copy again what it
-had not written down when it ended; Heliograph adds nothing to that.)"""
+"""A real Kafka Connect worker and `heliograph connect` take turns on one file and the same topics: each finds the
+other's connectors, in the states they were left in, and goes on from the other's positions. (MirrorMaker 2 may copy
+again what it had not written down when it ended; Heliograph adds nothing to that.)"""
 
 from __future__ import annotations
 
