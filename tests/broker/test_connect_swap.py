@@ -58,7 +58,8 @@ def test_a_real_worker_and_ours_take_turns(primary: Kafka, backup: Kafka, tmp_pa
         wait_until(lambda: copied() >= RECORDS, what="the first records", timeout_seconds=60)
         assert api("PUT", "/connectors/hbc/pause").code == 202
         api.wait_state("hbc", "PAUSED")
-        wait_until(lambda: bool(api("GET", "/connectors/msc/offsets").body["offsets"]), timeout_seconds=30)
+        last = [{"offset": RECORDS // PARTITIONS - 1}] * PARTITIONS  # written down: what it had not it would copy again
+        wait_until(lambda: [one["offset"] for one in api("GET", "/connectors/msc/offsets").body["offsets"]] == last)
     port = claim_port()
     file = write_file(tmp_path / "worker.properties", {**properties, "listeners": f"http://127.0.0.1:{port.number}"})
     with Run(file, tmp_path / "ours", verb="connect") as run:

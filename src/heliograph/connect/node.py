@@ -212,10 +212,9 @@ class Node:
         """Invariant a."""
         now: dict[tuple[str, int | None], Status] = {(name, None): self._status(look.state, look.trace)}
         for n, task in enumerate(look.work.tasks if look.state != "STOPPED" else ()):
-            state = (
-                "PAUSED" if look.state == "PAUSED" else "FAILED" if task.trace or look.state == "FAILED" else "RUNNING"
-            )
-            now[name, n] = self._status(state, task.trace)
+            # What the connector is its tasks are, but for those that cannot go on.
+            state = "FAILED" if task.trace and look.state == "RUNNING" else look.state
+            now[name, n] = self._status(state, task.trace or task.trouble)
         pairs: list[Pair] = []
         for key, status in now.items():
             known = board.statuses.get(key)

@@ -141,6 +141,8 @@ class Post:
         found = self._work.look()
         if self._of.target == "PAUSED":
             state = "PAUSED"
+        elif found.starting:
+            state = "UNASSIGNED"
         elif found.restarting:
             state = "RESTARTING"
         else:

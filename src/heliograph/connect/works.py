@@ -5,7 +5,7 @@ Answers for one way to treat both. What is wrong at the beginning is raised; wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +17,7 @@ from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport
+from heliograph.flow.status import FlowReport, PartitionStatus
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow
@@ -38,12 +38,14 @@ class TaskLook:
 
     trace: str = ""  # "": it runs
     settings: Mapping[str, str] = field(default_factory=dict)
+    trouble: str = ""  # although it runs: partitions that do not follow their sources
 
 
 @dataclass(frozen=True, slots=True)
 class WorkLook:
     trace: str = ""  # "": it runs
     trouble: str = ""  # although it runs
+    starting: bool = False  # nobody copies yet
     restarting: bool = False
     tasks: tuple[TaskLook, ...] = ()
     topics: Mapping[str, int] = field(default_factory=dict)  # written to so far, and how many records
@@ -104,7 +106,15 @@ class Copying:
             if one.counters.get("records", 0):
                 topics[one.remote_topic] = topics.get(one.remote_topic, 0) + one.counters["records"]
         parked = "\n".join(f"{one.topic}: {one.reason}. {one.fix}" for one in status.parked if one.partition is None)
-        return WorkLook(trouble, parked, status.state == "restarting", _shares(self._flow, report), topics)
+        starting = status.state == "starting"
+        return WorkLook(
+            trace=trouble,
+            trouble=parked or (report.because if starting else ""),
+            starting=starting,
+            restarting=status.state == "restarting",
+            tasks=_shares(self._flow, report),
+            topics=topics,
+        )
 
     def _asked_to_let_go(self, state: str, why: str) -> None:
         """Who runs a connector is the group's decision, not the first come's."""
@@ -119,14 +129,20 @@ def _shares(flow: Flow, report: FlowReport) -> tuple[TaskLook, ...]:
     shares = [partitions[n::count] for n in range(count)]
     looks = []
     for index, share in enumerate(shares):
-        ill = [one for one in share if (one.topic, one.partition) in parked or (one.topic, None) in parked]
-        words = [f"{one.topic}-{one.partition}: {one.reason}" for one in ill[:MORE_SHOWN]]
-        if len(ill) > MORE_SHOWN:
-            words.append(f"… and {len(ill) - MORE_SHOWN} more partitions")
+        ended = [one for one in share if (one.topic, one.partition) in parked or (one.topic, None) in parked]
+        stalled = [one for one in share if not one.healthy and one not in ended]
         named = ",".join(f"{one.topic}-{one.partition}" for one in share)
         settings = {"task.index": str(index), "task.assigned.partitions": named}
-        looks.append(TaskLook("\n".join(words), settings))
+        looks.append(TaskLook(_named(ended), settings, "" if report.status.state == "starting" else _named(stalled)))
     return tuple(looks)
+
+
+def _named(ill: Sequence[PartitionStatus]) -> str:
+    """Without seconds, which would be another word each time."""
+    words = [f"{one.topic}-{one.partition}: {one.state}: {one.because or one.reason}" for one in ill[:MORE_SHOWN]]
+    if len(ill) > MORE_SHOWN:
+        words.append(f"… and {len(ill) - MORE_SHOWN} more partitions")
+    return "\n".join(words)
 
 
 class Beside:
