@@ -221,6 +221,9 @@ def test_configured_anew_and_in_part(api: Api) -> None:
         b"nul",
         b"\xff\xfe",
         b"[" * 100_000,
+        b'{"name": "\\ud800", "config": {}}',
+        b'{"name": "x", "config": {"a": NaN}}',
+        b'{"name": "x", "config": {"a": ' + b"9" * 5000 + b"}}",
         b'{"name": "x"}',
         b'{"config": {}}',
         b'{"name": 7, "config": {}}',
@@ -255,6 +258,7 @@ def test_all_errors_are_named_in_one_message(api: Api) -> None:
 def test_other_media_and_large_bodies(api: Api) -> None:
     assert api("POST", "/connectors", b"please", Content_Type="text/plain").code == 415
     assert api("PUT", "/connectors/one/config", b" " * (10 << 20)).code == 413
+    assert api("PUT", "/connectors/one/config", {**SOURCE, "more": "x" * 500_000}).code == 413
     wide = api("PUT", "/connectors/one/config", SOURCE, Content_Type="application/json; charset=utf-8")
     assert wide.code == 201
 

@@ -19,6 +19,8 @@ from heliograph.connect.board import Board, Config, Connector
 from heliograph.connect.records import Pair, Status, Target
 from heliograph.connect.siblings import siblings_of
 
+LARGEST_BYTES = 400_000  # of a configuration: below what a broker takes in a batch by default
+
 
 class Refusal(Exception):
     """Connect's error shape."""
@@ -548,6 +550,10 @@ def _require_sound(sight: Sight, name: str, given: Config) -> None:
 
 
 def _put(sight: Sight, name: str, given: Config, status: HTTPStatus, target: Target | None = None) -> Decision:
+    written = records.configured(name, given)
+    if len(written[0]) + len(written[1] or b"") > LARGEST_BYTES:
+        why = f"a connector's configuration may have {LARGEST_BYTES:,} bytes: a record of the config topic holds it"
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
     before = sight.board.connectors.get(name)
     tasks_before = before.tasks if before is not None else ()
     shown = Connector(name, given, tasks=tasks_before)
@@ -556,7 +562,7 @@ def _put(sight: Sight, name: str, given: Config, status: HTTPStatus, target: Tar
     warnings = validation.judge(name, given, sight.worker).made.warnings
     if warnings:
         headers["Warning"] = f'299 heliograph "{_header(warnings[0])}"'
-    return Decision(status, info_json(shown), (Write((*pairs, records.configured(name, given))),), headers)
+    return Decision(status, info_json(shown), (Write((*pairs, written)),), headers)
 
 
 def _header(text: str) -> str:

@@ -50,7 +50,7 @@ CONNECTORS_ONLY = Query("connectorsOnly", "connectors, or all plugins; there are
 SCOPE = Query("scope", "this worker, or all of the cluster", "string", allowed=("worker", "cluster"))
 
 MISSING = {404: "Error"}
-BAD = {400: "Error", 415: "Error"}
+BAD = {400: "Error", 413: "Error", 415: "Error"}
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/", decisions.root, "What runs here", {200: "ServerInfo"}),

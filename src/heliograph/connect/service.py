@@ -139,7 +139,10 @@ class Service:
             if endpoint.changes and not sight.writable:
                 why = "these flows are a file's: edit it, and let `heliograph apply` take it up"
                 raise Refusal(HTTPStatus.CONFLICT, why)
-            return self._carry_out(endpoint.decide(sight, ask))
+            decision = endpoint.decide(sight, ask)
+            if not any(isinstance(deed, Offsets) for deed in decision.deeds):
+                return self._carry_out(decision)
+        return self._carry_out(decision)  # it may wait for a connector's end, and nobody else is to wait with it
 
     def _carry_out(self, decision: Decision) -> Response:
         body = decision.body
@@ -200,7 +203,9 @@ def _body(endpoint: Endpoint, request: Request) -> Any:
     if told not in JSON_TYPES and not told.endswith("+json"):
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "HTTP 415 Unsupported Media Type")
     try:
-        return json.loads(request.body.decode(), parse_constant=_no_number)
+        body = json.loads(request.body.decode(), parse_constant=_no_number)
+        json.dumps(body, ensure_ascii=False).encode()  # halves of characters could not be written down
+        return body
     except (ValueError, RecursionError) as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from error
 

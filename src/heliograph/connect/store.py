@@ -7,13 +7,14 @@ Answers for bringing the board up to date and for records being in the log when 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 
 from heliograph.config.worker import Topic, WorkerFile
 from heliograph.connect.board import Board, Folding
 from heliograph.connect.records import Pair
+from heliograph.errors import ConfigError
 from heliograph.mirror.positions import partition_for
 from heliograph.state.compacted import CompactedLog
 from heliograph.wire import Client
@@ -21,6 +22,7 @@ from heliograph.wire import Client
 log = structlog.get_logger()
 
 CALL_S = 10.0
+BATCH_BYTES = 500_000  # half of what a broker takes by default
 
 
 class Store:
@@ -45,6 +47,11 @@ class Store:
         for topic, own in ((self._file.configs, self._configs), (self._file.statuses, self._statuses)):
             own.ensure(topic.partitions, topic.replication_factor, topic.key)
         CompactedLog(self._reader, self._file.offsets.name).ensure(*_made(self._file.offsets))
+        if self._configs.partitions != 1:
+            name, count = self._file.configs.name, self._configs.partitions
+            raise ConfigError(
+                f"config.storage.topic: {name} has {count} partitions, and needs one: order is in one only"
+            )
         self._configs_out.count()
         self._statuses_out.count()
         self.catch_up()
@@ -67,8 +74,9 @@ class Store:
             return self.board
 
     def write(self, pairs: Sequence[Pair]) -> None:
-        """To the config topic, in one batch: all of them or none."""
-        self._configs_out.append(0, list(pairs))
+        """To the config topic, in order; in one batch, all or none, unless they are larger than one may be."""
+        for part in _parted(pairs):
+            self._configs_out.append(0, part)
 
     def tell(self, pairs: Sequence[Pair]) -> None:
         """To the status topic."""
@@ -82,6 +90,20 @@ class Store:
     def close(self) -> None:
         self._reader.close()
         self._writer.close()
+
+
+def _parted(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    part: list[Pair] = []
+    size = 0
+    for key, value in pairs:
+        own = len(key) + len(value or b"")
+        if part and size + own > BATCH_BYTES:
+            yield part
+            part, size = [], 0
+        part.append((key, value))
+        size += own
+    if part:
+        yield part
 
 
 def _made(topic: Topic) -> tuple[int, int, str]:
