@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from heliograph.batch import Record
 from heliograph.config import worker as worker_file
 from heliograph.connect import records
+from heliograph.connect.asking import Deed, ForgetTopics, Level, Offsets, SetLevel, Sight, Write
 from heliograph.connect.board import Folding
-from heliograph.connect.decisions import Deed, ForgetTopics, Level, Offsets, SetLevel, Sight, Write, offsets_json
 from heliograph.connect.endpoints import ENDPOINTS
 from heliograph.connect.openapi import SCHEMAS, description
 from heliograph.connect.records import Status
 from heliograph.connect.service import Api as connect_api
 from heliograph.connect.service import Service
+from heliograph.connect.shapes import offsets_json
 from heliograph.http.server import Server
 from tests.unit.test_config_connectors import FIELD, config
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from heliograph.connect import decisions
-from heliograph.connect.decisions import Ask, Decision, Sight
+from heliograph.connect import catalogue, decisions, offsets
+from heliograph.connect.asking import Ask, Decision, Sight
 
 Role = Literal["anybody", "reader", "admin"]
 Decide = Callable[[Sight, Ask], Decision]
@@ -53,9 +53,9 @@ MISSING = {404: "Error"}
 BAD = {400: "Error", 413: "Error", 415: "Error"}
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("GET", "/", decisions.root, "What runs here", {200: "ServerInfo"}),
+    Endpoint("GET", "/", catalogue.root, "What runs here", {200: "ServerInfo"}),
     Endpoint(
-        *("GET", "/health", decisions.health, "Whether the worker is up: asked without credentials"),
+        *("GET", "/health", catalogue.health, "Whether the worker is up: asked without credentials"),
         *({200: "WorkerStatus", 500: "WorkerStatus", 503: "WorkerStatus"}, "anybody"),
     ),
     Endpoint("GET", "/connectors", decisions.listing, "All connectors", {200: "Connectors"}, query=(EXPAND,)),
@@ -100,29 +100,29 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", f"{C}/topics", decisions.topics, "Topics it used", {200: "ActiveTopics", 403: "Error"}),
     Endpoint("PUT", f"{C}/topics/reset", decisions.reset_topics, "Forget them", {202: None, 403: "Error"}, "admin"),
-    Endpoint("GET", f"{C}/offsets", decisions.offsets, "Where it stands", {200: "Offsets", **MISSING}),
+    Endpoint("GET", f"{C}/offsets", offsets.offsets, "Where it stands", {200: "Offsets", **MISSING}),
     Endpoint(
-        *("PATCH", f"{C}/offsets", decisions.alter_offsets, "Let it go on elsewhere, once it is resumed"),
+        *("PATCH", f"{C}/offsets", offsets.alter_offsets, "Let it go on elsewhere, once it is resumed"),
         *({200: "Message", **BAD, **MISSING}, "admin", "Offsets"),
         changes=True,
     ),
     Endpoint(
-        *("DELETE", f"{C}/offsets", decisions.reset_offsets, "Let it begin anew, once it is resumed"),
+        *("DELETE", f"{C}/offsets", offsets.reset_offsets, "Let it begin anew, once it is resumed"),
         *({200: "Message", 400: "Error", **MISSING}, "admin"),
         changes=True,
     ),
-    Endpoint("GET", "/connector-plugins", decisions.plugins, "The classes", {200: "Plugins"}, query=(CONNECTORS_ONLY,)),
+    Endpoint("GET", "/connector-plugins", catalogue.plugins, "The classes", {200: "Plugins"}, query=(CONNECTORS_ONLY,)),
     Endpoint(
-        "GET", "/connector-plugins/{plugin}/config", decisions.plugin_config, "Its keys", {200: "Keys", **MISSING}
+        "GET", "/connector-plugins/{plugin}/config", catalogue.plugin_config, "Its keys", {200: "Keys", **MISSING}
     ),
     Endpoint(
-        *("PUT", "/connector-plugins/{plugin}/config/validate", decisions.validate, "What is wrong with it"),
+        *("PUT", "/connector-plugins/{plugin}/config/validate", catalogue.validate, "What is wrong with it"),
         *({200: "ConfigInfos", **BAD}, "reader", "Config"),
     ),
-    Endpoint("GET", "/admin/loggers", decisions.loggers, "Loggers", {200: "Loggers"}),
-    Endpoint("GET", "/admin/loggers/{logger}", decisions.logger, "One logger", {200: "Logger", **MISSING}),
+    Endpoint("GET", "/admin/loggers", catalogue.loggers, "Loggers", {200: "Loggers"}),
+    Endpoint("GET", "/admin/loggers/{logger}", catalogue.logger, "One logger", {200: "Logger", **MISSING}),
     Endpoint(
-        *("PUT", "/admin/loggers/{logger}", decisions.set_level, "Let it say more or less"),
+        *("PUT", "/admin/loggers/{logger}", catalogue.set_level, "Let it say more or less"),
         *({200: "LoggerNames", 204: None, **BAD, **MISSING}, "admin", "Level"),
         query=(SCOPE,),
     ),

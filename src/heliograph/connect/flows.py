@@ -17,11 +17,12 @@ from heliograph.config.connectors import Worker
 from heliograph.config.keys import MIRROR
 from heliograph.config.providers import Providers
 from heliograph.connect import positions, records
+from heliograph.connect.asking import Deed, Offsets, Refusal, SetLevel, Sight, Write
 from heliograph.connect.board import Board, Connector
-from heliograph.connect.decisions import Deed, Offsets, Refusal, SetLevel, Sight, Write, offsets_json
 from heliograph.connect.loggers import Loggers
 from heliograph.connect.records import Status, Target
 from heliograph.connect.service import Service
+from heliograph.connect.shapes import offsets_json
 from heliograph.flow.helm import Steered
 from heliograph.flow.status import FlowReport, Scope, Word
 from heliograph.http.message import Request, Response

@@ -11,7 +11,7 @@ import time
 
 import structlog
 
-from heliograph.connect.decisions import Level
+from heliograph.connect.asking import Level
 
 ROOT = "root"
 NUMBERS = {

@@ -20,8 +20,8 @@ import structlog
 from heliograph import __version__
 from heliograph.config.worker import WorkerFile
 from heliograph.connect import records, validation
+from heliograph.connect.asking import Sight
 from heliograph.connect.board import Board, Connector
-from heliograph.connect.decisions import Sight
 from heliograph.connect.loggers import Loggers
 from heliograph.connect.membership import Membership
 from heliograph.connect.posts import Post, PostLook, Wanted

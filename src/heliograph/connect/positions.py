@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.connect.decisions import Offsets
+from heliograph.connect.asking import Offsets
 from heliograph.flow.presence import require_free
 from heliograph.mirror import positions
 from heliograph.mirror.positions import Position, partition_for

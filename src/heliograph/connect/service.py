@@ -20,21 +20,11 @@ import structlog
 
 from heliograph import __version__
 from heliograph.connect import positions, records, validation
-from heliograph.connect.decisions import (
-    Ask,
-    Decision,
-    Deed,
-    ForgetTopics,
-    Offsets,
-    Refusal,
-    SetLevel,
-    Sight,
-    Write,
-    offsets_json,
-)
+from heliograph.connect.asking import Ask, Decision, Deed, ForgetTopics, Offsets, Refusal, SetLevel, Sight, Write
 from heliograph.connect.endpoints import ENDPOINTS, Endpoint
 from heliograph.connect.node import Node
 from heliograph.connect.openapi import description
+from heliograph.connect.shapes import offsets_json
 from heliograph.errors import Held, HeliographError
 from heliograph.http.message import Refused, Request, Response
 from heliograph.http.routing import Route, Router
