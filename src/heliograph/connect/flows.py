@@ -12,6 +12,8 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import structlog
+
 from heliograph import __version__
 from heliograph.config.connectors import Worker
 from heliograph.config.keys import MIRROR
@@ -23,6 +25,7 @@ from heliograph.connect.loggers import Loggers
 from heliograph.connect.records import Status, Target
 from heliograph.connect.service import Service
 from heliograph.connect.shapes import offsets_json
+from heliograph.errors import HeliographError
 from heliograph.flow.helm import Steered
 from heliograph.flow.status import FlowReport, Scope, Word
 from heliograph.http.message import Request, Response
@@ -44,6 +47,8 @@ STATES = {
     "stopped": "STOPPED",
 }
 BY = "the REST API"
+
+log = structlog.get_logger()
 
 
 class Runner(Protocol):
@@ -80,7 +85,10 @@ class FlowsBackend:
             case SetLevel(logger, level):
                 self._loggers.set(logger, level)
             case Offsets(name, "read"):
-                flow = self._runner.flow(name)
+                try:
+                    flow = self._runner.flow(name)
+                except KeyError as error:
+                    raise Refusal(HTTPStatus.NOT_FOUND, f"Connector {name} not found") from error
                 return offsets_json(positions.read(flow, positions_topic(flow.source.alias)))
             case _:
                 raise Refusal(HTTPStatus.CONFLICT, "these flows are a file's")
@@ -94,7 +102,13 @@ class FlowsBackend:
                 state = next((one.status.state for one in self._runner.report() if one.status.name == name), "")
                 if not only_failed or state == "failed":
                     # It takes seconds, and whoever asked is not to wait.
-                    threading.Thread(target=self._runner.restart, args=(name,), name="restart", daemon=True).start()
+                    threading.Thread(target=self._restart, args=(name,), name="restart", daemon=True).start()
+
+    def _restart(self, name: str) -> None:
+        try:
+            self._runner.restart(name)
+        except HeliographError as error:
+            log.warning("the flow was not restarted", flow=name, why=str(error))
 
     def _board(self) -> Board:
         connectors: dict[str, Connector] = {}
@@ -102,8 +116,11 @@ class FlowsBackend:
         topics: dict[str, tuple[str, ...]] = {}
         for report in self._runner.report():
             name = report.status.name
+            try:
+                config = _config(name, self._runner.flow(name))
+            except KeyError:  # gone since the report was made
+                continue
             shares = _shares(report)
-            config = _config(name, self._runner.flow(name))
             tasks = tuple({**config, "task.assigned.partitions": ",".join(share)} for share in shares.values())
             connectors[name] = Connector(name, config, _target(report), tasks)
             state = STATES.get(report.status.state, "RUNNING")

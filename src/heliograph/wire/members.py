@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, WireError
 from heliograph.wire import codes
 from heliograph.wire.calls import Calls
 from heliograph.wire.messages import Message
@@ -108,8 +108,8 @@ class Member:
             return self._client.call(
                 api, broker=self._coordinator, timeout_s=timeout_s, retry=False, group_id=self._terms.group, **fields
             )
-        except Exception:
-            self._coordinator = None  # whatever it was: it may be another next time
+        except WireError:
+            self._coordinator = None  # it may be another next time
             raise
 
     def _require(self, answer: Message) -> None:
