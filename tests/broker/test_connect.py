@@ -19,7 +19,7 @@ from heliograph.embedded import Kafka
 from heliograph.embedded.ports import claim_port
 from tests.broker.api import Api
 from tests.broker.processes import Feed, Run, assert_copied, records_in, write_file
-from tests.kit import create_topic, read_all, wait_until
+from tests.kit import Record, create_topic, produce, read_all, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -165,6 +165,20 @@ def test_restarted_it_goes_on(scene: Scene) -> None:
     assert scene.api("POST", f"/connectors/{MSC}/tasks/7/restart").code == 404
     scene.wait_copying()
     scene.api.wait_state(MSC, "RUNNING")
+
+
+def test_configured_anew_it_copies_the_other_topic_too(scene: Scene) -> None:
+    other = create_topic(scene.primary.confluent(), f"{scene.topic}-other", 1)
+    produce(scene.primary.confluent(), other, [Record(None, b"%d" % n) for n in range(100)])
+    began = scene.run.said().count("query ended")
+    answer = scene.api("PATCH", f"/connectors/{MSC}/config", {"topics": f"{scene.topic}.*"})
+    assert answer.code == 200
+    wait_until(lambda: records_in(scene.backup.confluent(), other) == 100, what="the other topic", timeout_seconds=60)
+    assert "changed as it goes" in scene.run.said()
+    assert scene.run.said().count("query ended") == began
+    scene.api.wait_state(MSC, "RUNNING", least_tasks=2)
+    assert scene.api("PUT", f"/connectors/{MSC}/config", scene.config(MSC)).code == 200
+    scene.wait_copying()
 
 
 def test_a_cluster_that_is_not_there_fails_its_connector_alone(scene: Scene) -> None:

@@ -33,6 +33,12 @@ class FakeWork:
     def pause(self, paused: bool) -> None:
         self._said.append("pause" if paused else "go on")
 
+    def take_up(self, flow: Flow) -> bool:
+        if "alive" not in flow.topics:
+            return False
+        self._said.append("take up")
+        return True
+
     def end(self) -> None:
         self._said.append(f"end {self._topics}")
 
@@ -109,6 +115,16 @@ def test_another_configuration_or_a_restart_begins_anew_after_the_old_has_ended(
     post.want(Wanted(replace(FLOW, topics=("t",)), restarts=7))
     wait_until(lambda: scene.said.count("begin t") == 2)
     assert scene.said == ["begin .*", "end .*", "begin t", "end t", "begin t"]
+
+
+def test_what_can_be_taken_up_as_it_goes_is(scene: Scene) -> None:
+    post = scene.post(Wanted(FLOW))
+    wait_until(shows(post, "RUNNING"))
+    post.want(Wanted(replace(FLOW, topics=("alive",))))
+    wait_until(lambda: "take up" in scene.said)
+    post.want(Wanted(replace(FLOW, topics=("alive",)), restarts=3))
+    wait_until(lambda: "begin alive" in scene.said)
+    assert scene.said == ["begin .*", "take up", "end .*", "begin alive"]
 
 
 def test_what_fails_is_shown_and_tried_again(scene: Scene) -> None:

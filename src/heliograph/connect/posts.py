@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -94,7 +94,9 @@ class Post:
             wanted = self._wanted
             try:
                 if self._of is None or _is_other(self._of, wanted) or (self._work is None and _runs(wanted)):
-                    if wanted != self._of or time.monotonic() >= again_at:
+                    if self._takes_up(wanted):
+                        self._of = wanted
+                    elif wanted != self._of or time.monotonic() >= again_at:
                         self._renew(wanted)
                         backoff = AGAIN_FIRST_S
                 elif wanted.target != self._of.target:
@@ -128,6 +130,12 @@ class Post:
             self._look = PostLook("UNASSIGNED")
         self._work = self._make(wanted.flow)
         self._work.begin(paused=wanted.target == "PAUSED")
+
+    def _takes_up(self, wanted: Wanted) -> bool:
+        """Only the configuration is another, and whoever copies can go by it from now on."""
+        if self._work is None or self._of is None or wanted.flow is None:
+            return False
+        return replace(self._of, flow=wanted.flow) == wanted and self._work.take_up(wanted.flow)
 
     def _turn(self, wanted: Wanted) -> None:
         """Paused or resumed: no more than a word to whoever copies."""

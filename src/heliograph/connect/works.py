@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from heliograph import policy
+from heliograph.flow import changes
 from heliograph.flow.charge import Charge
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
@@ -54,6 +55,9 @@ class WorkLook:
 class Work(Protocol):
     def begin(self, *, paused: bool) -> None: ...
     def pause(self, paused: bool) -> None: ...
+    def take_up(self, flow: Flow) -> bool:
+        """Another configuration, as it goes; False where it has to begin anew for it."""
+
     def end(self) -> None: ...
     def look(self) -> WorkLook: ...
 
@@ -86,6 +90,13 @@ class Copying:
         standing = any(one.topic is None for one in self._coordinator.status().orders)
         if paused != standing:
             self._coordinator.steer((None, None), "paused" if paused else "running", BY)
+
+    def take_up(self, flow: Flow) -> bool:
+        if self._coordinator is None or changes.way(self._flow, flow) is not changes.Way.ALIVE:
+            return False
+        log.info("changed as it goes", flow=flow.name, did=self._coordinator.change(flow))
+        self._flow = flow
+        return True
 
     def end(self) -> None:
         if self._charge is not None:
@@ -173,6 +184,9 @@ class Beside:
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
+
+    def take_up(self, flow: Flow) -> bool:
+        return False  # to begin anew costs it nothing
 
     def end(self) -> None:
         if self._specialists is not None:
