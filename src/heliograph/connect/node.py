@@ -65,9 +65,8 @@ class Node:
         self._posts: dict[str, Post] = {}
         self._leaving: list[Post] = []
         self._verdicts: dict[str, tuple[tuple[int, int, tuple[str, ...]], Verdict]] = {}
-        self._topics: dict[
-            tuple[str, str], int
-        ] = {}  # records that were counted when a topic was last told or forgotten
+        # By connector and topic: what was counted when the topic was last told, or forgotten.
+        self._topics: dict[tuple[str, str], int] = {}
         self._read_at = 0.0
         self._trouble = ""
         self._poked = threading.Event()
@@ -100,23 +99,22 @@ class Node:
         self._hub.close()
         self.store.close()
 
-    def wait(self, timeout_s: float) -> bool:
-        return self._stopping.wait(timeout_s)
-
     def poke(self) -> None:
         """There is something new in the topics."""
         self._poked.set()
 
     def sight(self) -> Sight:
         stale = bool(self._read_at) and time.monotonic() - self._read_at > STALE_S
+        alone = not self._membership.nodes
+        trouble = f"the worker's topics cannot be read: {self._trouble}" if stale else ""
         return Sight(
             board=self.store.board,
             worker=self.file.worker,
             version=__version__,
             cluster_id=self.store.cluster_id,
             worker_id=self.worker_id,
-            ready=bool(self._read_at) and bool(self._membership.nodes),
-            trouble=f"the worker's topics cannot be read: {self._trouble}" if stale else "",
+            ready=bool(self._read_at) and not alone,
+            trouble=trouble or (self._membership.trouble if alone else ""),
             topic_tracking=self.file.topic_tracking,
             topic_reset=self.file.topic_reset,
             levels=self.loggers.levels(),

@@ -5,6 +5,7 @@ Answers for one way to treat both. What is wrong at the beginning is raised; wha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -49,7 +50,7 @@ class WorkLook:
     starting: bool = False  # nobody copies yet
     restarting: bool = False
     tasks: tuple[TaskLook, ...] = ()
-    topics: Mapping[str, int] = field(default_factory=dict)  # written to so far, and how many records
+    topics: Mapping[str, int] = field(default_factory=dict)  # written to so far, each with a count that grows
 
 
 class Work(Protocol):
@@ -202,11 +203,12 @@ class Beside:
         alias = self._flow.source.alias
         if not self._flow.enabled:
             settings = {"source.cluster.alias": alias, "target.cluster.alias": self._flow.target.alias}
-            topics = {"heartbeats": 1} if self._specialists.heartbeat_age_s is not None else {}
+            age_s = self._specialists.heartbeat_age_s
+            topics = {"heartbeats": int(time.monotonic() - age_s)} if age_s is not None else {}
             return WorkLook(trouble=trace, tasks=(TaskLook(trace, settings),), topics=topics)
         latencies, checkpoints = self._specialists.checkpoint_latencies, self._specialists.checkpoints
         written = latencies is not None and bool(latencies.spreads())
-        topics = {policy.of(self._flow).checkpoints_topic(alias): 1} if written else {}
+        topics = {policy.of(self._flow).checkpoints_topic(alias): int(time.monotonic())} if written else {}
         groups = checkpoints.groups if checkpoints is not None else ()
         count = min(self._flow.tasks_max or 1, len(groups))
         shares = [groups[len(groups) * n // count : len(groups) * (n + 1) // count] for n in range(count)]
