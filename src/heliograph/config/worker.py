@@ -149,7 +149,7 @@ class _Reading:
             listeners=listeners,
             advertised=self._advertised(listeners),
             session_timeout_ms=self._integer("session.timeout.ms", 6_000),
-            heartbeat_interval_ms=self._integer("heartbeat.interval.ms", 2_000),
+            heartbeat_interval_ms=self._integer("heartbeat.interval.ms", 1_000),
             rebalance_timeout_ms=self._integer("rebalance.timeout.ms", 10_000),
             topic_tracking=self._reader.boolean(self._view, "topic.tracking.enable", True),
             topic_reset=self._reader.boolean(self._view, "topic.tracking.allow.reset", True),
