@@ -5,6 +5,7 @@ again what it had not written down when it ended; Heliograph adds nothing to tha
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,12 @@ from tests.broker.api import Api
 from tests.broker.processes import Run, records_in, write_file
 from tests.kit import Record, create_topic, produce, wait_until
 
+ConnectWorker: Any = getattr(embedded, "ConnectWorker", None)
+connect_properties: Any = getattr(embedded, "connect_properties", None)
+
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not hasattr(embedded, "ConnectWorker"), reason="needs the embedded Connect worker"),
+    pytest.mark.skipif(ConnectWorker is None, reason="needs the embedded Connect worker"),
 ]
 
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
@@ -44,12 +48,12 @@ def test_a_real_worker_and_ours_take_turns(primary: Kafka, backup: Kafka, tmp_pa
     source = {**clusters, "connector.class": f"{MIRROR}SourceConnector", "topics": topic_name, "tasks.max": "2"}
     beats = {**clusters, "connector.class": f"{MIRROR}HeartbeatConnector"}
     group = f"swap-{topic_name}"
-    properties = embedded.connect_properties(backup.cluster(), group=group)  # type: ignore[attr-defined]
+    properties = connect_properties(backup.cluster(), group=group)
 
     def copied() -> int:
         return records_in(backup.confluent(), remote)
 
-    with embedded.ConnectWorker(properties) as worker:  # type: ignore[attr-defined]
+    with ConnectWorker(properties) as worker:
         api = Api(worker.url)
         assert api("PUT", "/connectors/msc/config", source).code == 201
         assert api("PUT", "/connectors/hbc/config", beats).code == 201
@@ -76,7 +80,7 @@ def test_a_real_worker_and_ours_take_turns(primary: Kafka, backup: Kafka, tmp_pa
         api.wait_state("hbc", "RUNNING", least_tasks=1)
         assert run.stop() == 0
     port.release()
-    with embedded.ConnectWorker(properties) as worker:  # type: ignore[attr-defined]
+    with ConnectWorker(properties) as worker:
         api = Api(worker.url)
         api.wait_state("msc", "RUNNING", least_tasks=2)
         api.wait_state("hbc", "RUNNING", least_tasks=1)
