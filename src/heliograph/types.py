@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
+POSITIONS_UNDER = "MirrorSourceConnector"  # the connector's name in MM2's positions, unless Connect gave it another
 SECRET_WORDS = ("password", "secret", "jaas", "token", "ssl.keystore.key", "credential")
 
 
@@ -173,7 +174,11 @@ class Flow:
     admin_timeout_s: float = 60.0
     on: Policies = Policies()
     caps: tuple[Cap, ...] = ()
+    # Of a connector (`connect/`), of which several may stand between two clusters
+    label: str = ""  # the connector's name; "": the flow is of a file
+    copies: bool = True  # False: only what stands beside the copying, of records that other flows copy
+    positions_under: tuple[str, ...] = (POSITIONS_UNDER,)  # whose positions are read; the first's are written
 
     @property
     def name(self) -> str:
-        return f"{self.source.alias}->{self.target.alias}"
+        return self.label or f"{self.source.alias}->{self.target.alias}"

@@ -58,13 +58,17 @@ def write_properties(path: Path, source: Kafka, target: Kafka, topics: str, **mo
 class Run:
     """One `heliograph run`. Its words go to files in a folder of its own, where its temporary files go too."""
 
-    def __init__(self, properties: Path, folder: Path, *arguments: str, verbose: bool = True) -> None:
+    def __init__(
+        self, properties: Path, folder: Path, *arguments: str, verbose: bool = True, verb: str = "run"
+    ) -> None:
+        """`verb`: what else runs until it is stopped, and says less."""
         self.folder = folder
         folder.mkdir(parents=True)
         temporary = folder / "tmp"
         temporary.mkdir()
         self._out, self._err = folder / "out.jsonl", folder / "err.log"
-        command = [str(COMMAND), "run", str(properties), "--report-seconds", "0.2", *(["-v"] if verbose else [])]
+        often = ["--report-seconds", "0.2"] if verb == "run" else []
+        command = [str(COMMAND), verb, str(properties), *often, *(["-v"] if verbose else [])]
         self._began = time.monotonic()
         self.seconds = 0.0  # from its start to its end, once it has ended
         self.stop_seconds = 0.0  # from the signal to its end

@@ -32,12 +32,14 @@ ROOMS: dict[str, set[str]] = {
     "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "flow"},  # looking before and after
     "metrics": {"flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
     "http": {"state", "flow", "metrics"},  # a border: sockets
+    # Flows as Kafka Connect's connectors: its files, its topics, its API
+    "connect": {"config", "policy", "batch", "mirror", "state", "flow", "review", "wire", "http"},
     "embedded": {"cache"},
     "control": set(),  # a border: sockets
     "workers": set(),  # a border: sockets; Connect workers, ours or not
     "cli": {
         *("config", "policy", "state", "sync", "flow", "review", "wire"),
-        *("embedded", "http", "metrics", "control", "workers"),
+        *("embedded", "http", "metrics", "control", "connect", "workers"),
     },
 }
 EVERYBODYS = {"errors", "types"}

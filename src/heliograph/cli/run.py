@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
 @click.option("--until-current", is_flag=True, help="Copy what is there now, check it, say so, and end.")
 @click.option("--compare", is_flag=True, help="With --until-current: read both sides, compare every record.")
-@click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status and /health there; loopback unless named.")
-@click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may read it.")
+@click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status, /health and Connect's API there.")
+@click.option("--users", type=click.Path(path_type=Path), help="Who may use --http: a file that `users` writes.")
+@click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may use it.")
 @click.option("--take-over", is_flag=True, help="Processes that run these flows let go of them; this one goes on.")
 @log_options
 def command(
@@ -55,6 +56,7 @@ def command(
     until_current: bool,
     compare: bool,
     http: str | None,
+    users: Path | None,
     insecure: bool,
     take_over: bool,
 ) -> int:
@@ -86,22 +88,22 @@ def command(
 
     if compare and not until_current:
         raise click.UsageError("--compare is about --until-current, which is not given")
-    spark_settings = _settings(settings)
-    address = _address(http, insecure)
+    chosen = spark_settings(settings)
+    address = _address(http, insecure or users is not None, users)
     targets = _aliases(clusters, more)
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
         runner = make_runner(
-            *((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds),
+            *((*config.flows, *config.heartbeat_only), master, chosen, epoch_seconds),
             file=str(file.absolute()),
             take_over=take_over,
         )
         # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
         applying = None if until_current else Applying(file, config, runner, lenient=lenient, targets=targets)
         steered = steering(runner, file, applying, stop.ask)
-        with serving(runner, address), steered, show.view(report_seconds) as view:
+        with serving(runner, address, users), steered, show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
@@ -161,35 +163,41 @@ def steering(runner: Runner, file: Path, applying: Applying | None, end: Callabl
 
 
 @contextmanager
-def serving(runner: Runner, address: tuple[str, int] | None) -> Iterator[None]:
+def serving(runner: Runner, address: tuple[str, int] | None, users: Path | None = None) -> Iterator[None]:
     """Inside, the runner can be asked over HTTP, if somebody wants that."""
     if address is None:
         yield
         return
+    from heliograph.connect.flows import routes
+    from heliograph.http.guard import Guard, load_users
     from heliograph.http.pages import Pages
     from heliograph.http.routing import Router
     from heliograph.http.server import Server
 
-    server = Server(*address, Router(Pages(runner, lambda: runner.generation).routes()))
+    guard = Guard(load_users(users) if users is not None else None)
+    pages = Pages(runner, lambda: runner.generation)
+    worker = f"{address[0]}:{address[1]}"
+    server = Server(*address, Router(routes(runner, pages, worker, secured=users is not None), guard))
     server.start()
-    click.echo(f"serving {server.url}/metrics, /status and /health", err=True)
+    click.echo(f"serving {server.url}/metrics, /status, /health and /connectors", err=True)
     try:
         yield
     finally:
         server.close()
 
 
-def _address(http: str | None, insecure: bool) -> tuple[str, int] | None:
+def _address(http: str | None, insecure: bool, users: Path | None = None) -> tuple[str, int] | None:
     from heliograph.http.server import parse_address
 
     if http is None:
         if insecure:
-            raise click.UsageError("--insecure is about --http, which is not given")
+            named = "--insecure" if users is None else "--users"
+            raise click.UsageError(f"{named} is about --http, which is not given")
         return None
     return parse_address(http, insecure=insecure)
 
 
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
+def spark_settings(pairs: Sequence[str]) -> dict[str, str]:
     bad = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
     if bad:
         raise click.BadParameter(f"{bad[0]!r} is not KEY=VALUE, e.g. -X spark.executor.memory=2g", param_hint="-X")

@@ -13,7 +13,12 @@ from enum import Enum
 from heliograph.types import Flow
 
 # Where records go, where positions stand, and how both are reached: nothing of a running flow would stay.
-ANEW = frozenset({"source", "target", "enabled", "naming", "positions_topic", "offset_storage_partitions"})
+ANEW = frozenset(
+    {
+        *("source", "target", "enabled", "naming", "positions_topic", "offset_storage_partitions"),
+        *("label", "copies", "positions_under"),
+    }
+)
 # In an assignment: the next plan has it, and is made at once. Epochs overlap, so nobody waits.
 PLANNED = frozenset({"tasks_max", "isolation", "caps"})
 TOLD = frozenset({"on"})  # to the tasks, by a word

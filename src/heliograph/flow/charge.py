@@ -32,6 +32,7 @@ class Charge:
         self._opened = opened
         self._ending = threading.Event()
         self._query: Any = None
+        self._starting = threading.Lock()  # held while a query is: one that begins after the end would never end
         self._thread = threading.Thread(target=self._supervise, name=coordinator.flow.name, daemon=True)
 
     def start(self) -> None:
@@ -52,8 +53,10 @@ class Charge:
         deadline = time.monotonic() + TASKS_S
         while self.coordinator.working and time.monotonic() < deadline:
             time.sleep(0.02)
-        if self._query is not None:
-            self._engine.end(self._query)
+        with self._starting:
+            query = self._query
+        if query is not None:
+            self._engine.end(query)
         self.coordinator.query(state, reason)
         self.coordinator.close()
 
@@ -80,7 +83,10 @@ class Charge:
         if not self._opened:
             self.coordinator.open()
             self._opened = True
-        self._query = self._engine.start(self.coordinator.flow.name, self._coordinates)
+        with self._starting:
+            if self._ending.is_set():
+                return None
+            self._query = self._engine.start(self.coordinator.flow.name, self._coordinates)
         self.coordinator.query("running")
         reason = None
         while reason is None and not self._ending.is_set():

@@ -246,6 +246,7 @@ class Coordinator:
                 halted=halted,
                 caps=self._caps.caps,
                 shares=shares[task],
+                positions_under=self.flow.positions_under[0],
                 relay=relay,
             )
             for task, share in enumerate(self._shares)

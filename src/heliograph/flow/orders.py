@@ -138,16 +138,26 @@ def home(flow: Flow, partitions: int) -> int:
 def _key(flow: Flow, scope: Scope) -> bytes:
     topic, partition = scope
     about = {"cluster": flow.source.alias, "partition": partition, "target": flow.target.alias, "topic": topic}
-    return msgspec.json.encode([NAME, about])
+    return msgspec.json.encode([NAME, {**about, **whose(flow)}])
+
+
+def whose(flow: Flow) -> dict[str, str]:
+    """What keys about a connector's flow have besides its clusters, which other connectors may have too."""
+    return {"connector": flow.label} if flow.label else {}
+
+
+def is_about(about: Mapping[str, object], flow: Flow) -> bool:
+    named = about["cluster"], about["target"], about.get("connector", "")
+    return named == (flow.source.alias, flow.target.alias, flow.label)
 
 
 def _scope_of(key: bytes | None, flow: Flow) -> Scope | None:
     try:
         name, about = msgspec.json.decode(key or b"")
-        if name != NAME or (about["cluster"], about["target"]) != (flow.source.alias, flow.target.alias):
+        if name != NAME or not is_about(about, flow):
             return None
         topic, partition = about["topic"], about["partition"]
-    except (TypeError, ValueError, KeyError, RecursionError):
+    except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
         return None
     is_topic, is_partition = isinstance(topic, str), isinstance(partition, int) and not isinstance(partition, bool)
     if not (is_topic or topic is None) or not (is_partition or partition is None) or (is_partition and not is_topic):

@@ -28,7 +28,7 @@ import msgspec
 from heliograph import policy
 from heliograph.errors import BrokerError, Held, HeliographError
 from heliograph.flow.changes import digest
-from heliograph.flow.orders import home
+from heliograph.flow.orders import home, is_about, whose
 from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
 from heliograph.wire import Client
@@ -156,16 +156,17 @@ def require_free(flow: Flow, target: Client) -> None:
 
 
 def _key(flow: Flow, process: str) -> bytes:
-    return msgspec.json.encode([NAME, {"cluster": flow.source.alias, "process": process, "target": flow.target.alias}])
+    about = {"cluster": flow.source.alias, "process": process, "target": flow.target.alias}
+    return msgspec.json.encode([NAME, {**about, **whose(flow)}])
 
 
 def process_of(key: bytes | None, flow: Flow) -> str | None:
     try:
         name, about = msgspec.json.decode(key or b"")
-        if name != NAME or (about["cluster"], about["target"]) != (flow.source.alias, flow.target.alias):
+        if name != NAME or not is_about(about, flow):
             return None
         return str(about["process"])
-    except (TypeError, ValueError, KeyError, RecursionError):
+    except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
         return None
 
 

@@ -172,6 +172,18 @@ class Runner:
             raise FlowError(f"no flow {flow!r} runs in this process: there is {there}", fix="name one of these")
         return coordinator.steer(scope, word, by)
 
+    def flow(self, name: str) -> Flow:
+        return self._coordinators[name].flow
+
+    def restart(self, name: str) -> Outcome:
+        """This flow alone, from where it stands."""
+        with self._changing:
+            if self._stopping.is_set() or name not in self._coordinators:
+                raise FlowError(f"no flow {name!r} runs in this process", fix="name one that does")
+            flow = self._coordinators[name].flow
+            self._remove(name)
+            return self._add(flow, "restarted")
+
     def change(self, flows: Sequence[Flow]) -> list[Outcome]:
         """These from now on, and no others. What is wrong with a cluster is raised before anything is touched."""
         with self._changing:
@@ -270,6 +282,32 @@ class Runner:
         state = "stopped" if self._stopping.is_set() else "idle"
         reason = next(iter(beating.troubles), "the flow is not enabled: heartbeats only")
         return FlowStatus(beating.flow.name, state, reason)
+
+
+class EngineOnce:
+    """One Spark for flows that come one by one: started when the first of them needs it."""
+
+    def __init__(self, master: str | None, settings: Mapping[str, str], address: str) -> None:
+        self._how = master, dict(settings), address
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+
+    def get(self) -> Engine:
+        """Raises EngineError."""
+        with self._lock:
+            if self._engine is None:
+                master, settings, address = self._how
+                slots = MOST_SLOTS + SPARE_SLOTS
+                self._engine = _import_engine()(master=master, slots=slots, settings=settings, address=address)
+            return self._engine
+
+    def stop(self, timeout_s: float) -> None:
+        if self._lock.acquire(timeout=timeout_s):
+            try:
+                if self._engine is not None:
+                    self._engine.stop(timeout_s)
+            finally:
+                self._lock.release()
 
 
 def _import_engine() -> type[Engine]:

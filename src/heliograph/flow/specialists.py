@@ -46,12 +46,14 @@ class Specialists:
         self._syncs: OffsetSyncs | None = None
         self._beats: Heartbeats | None = None
         self.checkpoint_latencies: Latencies | None = None
+        self.checkpoints: Checkpoints | None = None
         self.resting: Callable[[], bool] = lambda: False  # whether an operator stopped the flow
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
-            self._offset_syncs()
+            if flow.copies:
+                self._offset_syncs()
+                self._topics(topics, altered)
             self._checkpoints(offsets, positions)
-            self._topics(topics, altered)
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s
@@ -70,7 +72,7 @@ class Specialists:
             return
         source, target = self._client(flow.source), self._client(flow.target)
         checkpoints = Checkpoints(flow, source, target, offsets, positions)
-        self.checkpoint_latencies = checkpoints.latencies
+        self.checkpoints, self.checkpoint_latencies = checkpoints, checkpoints.latencies
         self._add("checkpoints", checkpoints.emit, flow.emit_checkpoints_s)
         if flow.sync_group_offsets_s is not None:
             groups = GroupSync(flow, self._client(flow.target), checkpoints)

@@ -27,7 +27,7 @@ from heliograph import policy
 from heliograph.batch import Record
 from heliograph.errors import Held
 from heliograph.flow.changes import digest
-from heliograph.flow.orders import home
+from heliograph.flow.orders import home, whose
 from heliograph.flow.presence import BEAT_S, GONE_S, Holder, Presence, holder_of, holders, process_of
 from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
@@ -168,7 +168,7 @@ def _is_here(holder: Holder) -> bool:
 
 def _key(flow: Flow, process: str) -> bytes:
     about = {"cluster": flow.source.alias, "process": process, "target": flow.target.alias}
-    return msgspec.json.encode([NAME, about])
+    return msgspec.json.encode([NAME, {**about, **whose(flow)}])
 
 
 def _told_to_let_go(record: Record, flow: Flow, process: str) -> str:

@@ -38,13 +38,15 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
     body: bytes = b""
     keep_alive: bool = True
+    raw_path: str = ""  # as it was sent, escapes and all
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
     status: HTTPStatus = HTTPStatus.OK
     body: bytes = b""
-    content_type: str = PLAIN
+    content_type: str = PLAIN  # "": there is nothing to be of a type
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -59,7 +61,7 @@ class Response:
     def encode(self, *, head_only: bool = False, keep_alive: bool = True) -> bytes:
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
-            f"Content-Type: {self.content_type}",
+            *([f"Content-Type: {self.content_type}"] if self.content_type else []),
             f"Content-Length: {len(self.body)}",
             "Cache-Control: no-store",
             "X-Content-Type-Options: nosniff",
@@ -88,7 +90,8 @@ def parse_head(head: bytes) -> tuple[Request, int]:
         raise _bad(f"a request target that makes no sense: {error}") from error
     tokens = {word.strip() for word in headers.get("connection", "").lower().split(",")}
     keep_alive = "close" not in tokens and (version == "HTTP/1.1" or "keep-alive" in tokens)
-    return Request(method, path, query, headers, keep_alive=keep_alive), length
+    raw = target.partition("?")[0] if target.startswith("/") else parts.path
+    return Request(method, path, query, headers, keep_alive=keep_alive, raw_path=raw), length
 
 
 def _request_line(line: str) -> tuple[str, str, str]:

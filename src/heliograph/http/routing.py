@@ -1,7 +1,8 @@
 """Which handler answers which request: a table of method and path, with typed handlers.
 
 A path may hold `{name}`, which stands for one segment and is handed to the handler. HEAD is answered by whoever answers
-GET. What is not in the table is 404 with the paths that are, or 405 with the methods that are.
+GET. What is not in the table is 404 with the paths that are, or 405 with the methods that are. Where there is a guard,
+it is asked first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from heliograph.http.guard import Guard
 from heliograph.http.message import Refused, Request, Response
 
 Handler = Callable[[Request, Mapping[str, str]], Response]
@@ -21,6 +23,7 @@ class Route:
     path: str
     handler: Handler
     doc: str
+    role: str = "reader"  # of who may: anybody, reader, admin; asked for where there is a guard
 
     def match(self, path: str) -> dict[str, str] | None:
         """The named segments, or None when this is another path."""
@@ -39,17 +42,20 @@ class Route:
 
 
 class Router:
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[Route], guard: Guard | None = None) -> None:
         self.routes = tuple(routes)
+        self._guard = guard
 
     def answer(self, request: Request) -> Response:
         """Raises Refused for what is not in the table, and whatever the handler raises."""
         path = request.path.rstrip("/") or "/"
         method = "GET" if request.method == "HEAD" else request.method
         found = [(route, named) for route in self.routes if (named := route.match(path)) is not None]
-        for route, named in found:
-            if route.method == method:
-                return route.handler(request, named)
+        asked = next(((route, named) for route, named in found if route.method == method), None)
+        if self._guard is not None:  # also of what is not there: nobody learns what is
+            self._guard.check(request, asked[0].role if asked is not None else "reader")
+        if asked is not None:
+            return asked[0].handler(request, asked[1])
         if not found:
             known = ", ".join(sorted({route.path for route in self.routes}))
             raise Refused(HTTPStatus.NOT_FOUND, f"no such path; there are: {known}")

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+import ssl
 import threading
 import time
+from dataclasses import replace
 from http import HTTPStatus
 
 import structlog
@@ -34,8 +36,10 @@ END = b"\r\n\r\n"
 class Server:
     """Listens from its making on; serves from `start` to `close`."""
 
-    def __init__(self, host: str, port: int, router: Router, *, seats: int = SEATS) -> None:
-        self._router = router
+    def __init__(
+        self, host: str, port: int, router: Router, *, seats: int = SEATS, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._router, self._tls = router, tls
         self._seats = seats
         self._taken: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -52,7 +56,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return f"http{'s' if self._tls else ''}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def start(self) -> None:
         self._thread.start()
@@ -96,6 +100,7 @@ class Server:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
+            connection = self._shake_hands(connection)
             with connection:
                 rest = b""
                 while (exchange := self._exchange(connection, rest)) is not None:
@@ -107,6 +112,24 @@ class Server:
             with self._lock:
                 self._taken.discard(connection)
 
+    def _shake_hands(self, connection: socket.socket) -> socket.socket:
+        """TLS, by the connection's own thread: who is slow at it holds up nobody."""
+        if self._tls is None:
+            return connection
+        connection.settimeout(REQUEST_S)
+        wrapped = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        with self._lock:
+            self._taken.discard(connection)
+            self._taken.add(wrapped)
+        try:
+            wrapped.do_handshake()
+        except OSError:
+            wrapped.close()
+            with self._lock:
+                self._taken.discard(wrapped)
+            raise
+        return wrapped
+
     def _exchange(self, connection: socket.socket, rest: bytes) -> bytes | None:
         """One request and its answer. What came behind it, or None when the connection is to end."""
         head_only = keep_alive = False
@@ -114,7 +137,7 @@ class Server:
             read = self._read(connection, rest)
             if read is None:
                 return None
-            request, rest = read
+            request, rest = replace(read[0], tls=self._tls is not None), read[1]
             head_only = request.method == "HEAD"
             keep_alive = request.keep_alive and not self._crowded()
             response = self._answer(request)
@@ -191,7 +214,7 @@ def _hang_up(connection: socket.socket) -> None:
 
 
 def _with_body(request: Request, body: bytes) -> Request:
-    return Request(request.method, request.path, request.query, request.headers, body, request.keep_alive)
+    return replace(request, body=body)
 
 
 def parse_address(text: str, *, insecure: bool = False) -> tuple[str, int]:
@@ -200,7 +223,7 @@ def parse_address(text: str, *, insecure: bool = False) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise ConfigError(f"--http {text}: not HOST:PORT or PORT, e.g. --http 8083 or --http 127.0.0.1:8083")
-    if not insecure and not _is_loopback(host):
+    if not insecure and not is_loopback(host):
         raise ConfigError(
             f"--http {text}: whoever reaches {host} could read topic names and figures, for nobody is asked for a "
             "password; keep to loopback (--http PORT), or say --insecure"
@@ -208,7 +231,7 @@ def parse_address(text: str, *, insecure: bool = False) -> tuple[str, int]:
     return host, int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
-from heliograph.types import Cap, Cluster, Isolation, Policies, TopicPartition
+from heliograph.types import POSITIONS_UNDER, Cap, Cluster, Isolation, Policies, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +63,5 @@ class Assignment:
     halted: frozenset[TopicPartition] = frozenset()  # by an operator, when the plan was made
     caps: tuple[Cap, ...] = ()
     shares: tuple[float, ...] = ()  # of each cap, for this task, to begin with: bytes/s
+    positions_under: str = POSITIONS_UNDER  # the connector's name in positions
     relay: bool = False  # tasks of the last epoch still copy: make ready, say so, and go on when they have handed over

@@ -117,7 +117,7 @@ class Journal:
         a = self._a
         by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
         for one in moved:
-            key = positions.key_of(a.source.alias, one.tp)
+            key = positions.key_of(a.source.alias, one.tp, a.positions_under)
             partition = positions.partition_for(key, a.positions_partitions)
             by_partition.setdefault(partition, []).append((one, key))
         for partition, group in by_partition.items():

@@ -29,9 +29,8 @@ from uuid import UUID
 
 import msgspec
 
-from heliograph.types import TopicPartition
+from heliograph.types import POSITIONS_UNDER, TopicPartition
 
-CONNECTOR = "MirrorSourceConnector"
 SEQUENCES = 1 << 31  # sequence numbers are counted modulo 2^31
 _STRAND = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,5}):([0-9]{1,10}):([0-9]{1,19}):(-1|[0-9]{1,19})")
 OFFSETS, EPOCHS = 1 << 63, 1 << 15  # Kafka's offsets and producer ids are smaller than this, its producers' epochs too
@@ -66,15 +65,17 @@ def join(strands: Sequence[Position]) -> Position:
     return Position(least, first.producer_id, first.producer_epoch, records, first.topic_id, -1, tuple(strands))
 
 
-def key_of(source_alias: str, tp: TopicPartition) -> bytes:
-    """The exact bytes Java writes: no spaces, and the key order of its HashMap."""
-    return msgspec.json.encode([CONNECTOR, {"cluster": source_alias, "partition": tp.partition, "topic": tp.topic}])
+def key_of(source_alias: str, tp: TopicPartition, under: str = POSITIONS_UNDER) -> bytes:
+    """The exact bytes Java writes: no spaces, and the key order of its HashMap. `under`: the connector's name."""
+    return msgspec.json.encode([under, {"cluster": source_alias, "partition": tp.partition, "topic": tp.topic}])
 
 
-def partition_of_key(key: bytes | None, source_alias: str) -> TopicPartition | None:
+def partition_of_key(
+    key: bytes | None, source_alias: str, under: Sequence[str] = (POSITIONS_UNDER,)
+) -> TopicPartition | None:
     """The source partition a record speaks of; None for other connectors, other clusters and nonsense."""
     connector, about = _parse(key)
-    if connector != CONNECTOR or about.get("cluster") != source_alias:
+    if connector not in under or about.get("cluster") != source_alias:
         return None
     topic, partition = about.get("topic"), about.get("partition")
     if not isinstance(topic, str) or not _whole(partition):
@@ -82,11 +83,11 @@ def partition_of_key(key: bytes | None, source_alias: str) -> TopicPartition | N
     return TopicPartition(topic, partition)
 
 
-def is_for_others(key: bytes | None, source_alias: str) -> bool:
+def is_for_others(key: bytes | None, source_alias: str, under: Sequence[str] = (POSITIONS_UNDER,)) -> bool:
     """Whether a key that names no partition of ours is a proper one all the same: MM2 keeps the offsets of its other
     connectors here too, and several clusters may share a topic."""
     connector, about = _parse(key)
-    return bool(connector) and (connector != CONNECTOR or about.get("cluster") != source_alias)
+    return bool(connector) and (connector not in under or about.get("cluster") != source_alias)
 
 
 def _parse(key: bytes | None) -> tuple[str, dict[str, Any]]:

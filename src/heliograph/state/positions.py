@@ -39,7 +39,7 @@ class PositionsLog:
     def __init__(self, client: Client, flow: Flow) -> None:
         self._client = client
         self._flow = flow
-        self._alias = flow.source.alias
+        self._alias, self._under = flow.source.alias, flow.positions_under
         self._log = CompactedLog(client, flow.positions_topic or policy.positions_topic(self._alias))
         self._strangers = Strangers(flow.name, self._log.topic)
         self.known: dict[TopicPartition, Position] = {}
@@ -115,7 +115,7 @@ class PositionsLog:
         """None: it has none any more."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for tp, position in entries.items():
-            key = key_of(self._alias, tp)
+            key = key_of(self._alias, tp, self._under[0])
             value = None if position is None else encode(position)
             by_partition.setdefault(partition_for(key, self.partitions), []).append((key, value))
         for partition, pairs in by_partition.items():
@@ -147,9 +147,9 @@ class PositionsLog:
         self.catch_up()
 
     def _fold(self, partition: int, record: Record) -> None:
-        tp = partition_of_key(record.key, self._alias)
+        tp = partition_of_key(record.key, self._alias, self._under)
         if tp is None:
-            if not is_for_others(record.key, self._alias):
+            if not is_for_others(record.key, self._alias, self._under):
                 self._strangers.add(partition, record.offset, "its key is no connector's")
             return
         if record.value is not None and decode(record.value) is None:

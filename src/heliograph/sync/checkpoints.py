@@ -50,6 +50,7 @@ class Checkpoints:
         self._log = CompactedLog(target, policy.of(flow).checkpoints_topic(flow.source.alias))
         self._divided = Divided(flow, source, target, offsets)
         self._groups: tuple[str, ...] = ()
+        self.groups: tuple[str, ...] = ()  # those that committed offsets of our topics
         self._groups_at = 0.0
         self._rewinds = Rewinds()
         self._strangers = Strangers(flow.name, self._log.topic)
@@ -185,6 +186,7 @@ class Checkpoints:
             mine = {tp: at for tp, at in offsets.items() if policy.accepts_topic(self._flow, tp.topic)}
             if mine:
                 wanted[group] = mine
+        self.groups = tuple(wanted)
         return wanted
 
     def _starts(self, committed: Mapping[str, Mapping[TopicPartition, Committed]]) -> dict[TopicPartition, int]:

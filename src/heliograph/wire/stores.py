@@ -53,6 +53,19 @@ def tls_of(properties: Mapping[str, str]) -> Tls:
     return Tls(context, _trust(context, properties), _identify(context, properties))
 
 
+def server_tls_of(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """The same for who is connected to: our own certificate is needed, others' if `ssl.client.auth` says so."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _limit_versions(context, properties)
+    if not _identify(context, properties):
+        raise StoreProblem("ssl.keystore.location", "is missing: a listener on https needs a certificate and its key")
+    wanted = properties.get("ssl.client.auth", "none").strip().lower()
+    if wanted in ("required", "requested"):
+        _trust(context, properties)
+        context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
+    return context
+
+
 def _limit_versions(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     names = [name.strip() for name in properties.get("ssl.enabled.protocols", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in _TLS_VERSIONS]

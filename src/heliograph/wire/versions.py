@@ -37,6 +37,10 @@ SPOKEN: Mapping[str, tuple[int, int]] = {
     "describe_groups": (5, 6),
     "offset_fetch": (7, 9),  # v8: many groups at once. v10 names topics by id
     "offset_commit": (8, 9),  # v10 names topics by id
+    "join_group": (5, 9),  # v5: static members, of which we are none; errors as v4 has them
+    "sync_group": (3, 5),
+    "heartbeat": (3, 4),
+    "leave_group": (3, 5),
     "describe_acls": (2, 3),
     "create_acls": (2, 3),
 }

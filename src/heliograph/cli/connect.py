@@ -1,0 +1,65 @@
+"""`heliograph connect FILE`: a node of a Connect cluster, until somebody stops it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from heliograph.cli.logs import log_options
+
+
+@click.command("connect", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--master", metavar="URL", help="Spark to run on. Unset: local, on this machine.")
+@click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Any Spark setting; may be repeated.")
+@click.option(
+    "--epoch-seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Between two plans."
+)
+@click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
+@click.option("--users", type=click.Path(path_type=Path), help="Who may: a file that `heliograph users` writes.")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback although nobody is asked for a password.")
+@log_options
+def command(
+    file: Path,
+    master: str | None,
+    settings: tuple[str, ...],
+    epoch_seconds: float,
+    seconds: float | None,
+    users: Path | None,
+    insecure: bool,
+) -> int:
+    """Run MirrorMaker 2's connectors as FILE says, a connect-distributed.properties of Kafka Connect.
+
+    Connectors are made, changed and watched by Connect's own REST API, on the port that FILE names; they are kept in
+    the topics that it names. Several nodes with one group.id share the work.
+
+    \b
+    Examples:
+      heliograph connect connect-distributed.properties
+      curl -X PUT -H 'Content-Type: application/json' --data @mm2.json localhost:8083/connectors/mm2/config
+    """
+    from heliograph.cli import watch
+    from heliograph.cli.run import spark_settings
+    from heliograph.config.worker import load
+    from heliograph.connect.node import Node
+    from heliograph.connect.serving import Serving
+
+    found = load(file)
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    with watch.stopping() as stop:
+        how = {"master": master, "spark_settings": spark_settings(settings), "epoch_seconds": epoch_seconds}
+        node = Node(found, **how, name=str(file.absolute()))  # type: ignore[arg-type]
+        serving = Serving(node, users=users, insecure=insecure)
+        try:
+            serving.start()
+            for url in serving.urls:
+                click.echo(f"serving {url}", err=True)
+            deadline = None if seconds is None else time.monotonic() + seconds
+            while not stop.wait(0.2) and (deadline is None or time.monotonic() < deadline):
+                pass
+        finally:
+            serving.stop(stop.left_s)
+    return 0

@@ -1,0 +1,80 @@
+"""`heliograph users FILE`: who may use the REST API, kept as hashes."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("users", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("name", required=False)
+@click.option(
+    "--role", type=click.Choice(["reader", "admin"]), default="reader", show_default=True, help="What NAME may."
+)
+@click.option(
+    "--token", is_flag=True, help="Make a bearer token and print it, once; otherwise a password is asked for."
+)
+@click.option("--remove", is_flag=True, help="NAME may no more.")
+def command(file: Path, name: str | None, role: str, token: bool, remove: bool) -> int:
+    """List who may use the REST API by FILE, or let NAME: with a password, or with a bearer token.
+
+    FILE holds hashes (scrypt), no secrets; it is what --users of `connect` and `run` takes, read when they start. A
+    password is asked for, or read from standard input where that is no terminal.
+
+    \b
+    Examples:
+      heliograph users users.txt alice --role admin
+      heliograph users users.txt grafana --token
+      heliograph users users.txt
+      curl -u alice http://localhost:8083/connectors
+    """
+    from heliograph.http.guard import digest, load_users
+
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    if name is None:
+        for user in load_users(file).values():
+            click.echo(f"{user.name}\t{user.role}")
+        return 0
+    if not re.fullmatch(r"[A-Za-z0-9_@-]{1,64}", name):
+        raise click.BadParameter(f"{name!r}: letters, digits, _, @ and - only", param_hint="NAME")
+    kept = [line for line in lines if line.split()[:1] != [name]]
+    if remove:
+        if len(kept) == len(lines):
+            raise click.UsageError(f"{file} does not name {name}")
+        _write(file, kept)
+        return 0
+    secret = _token() if token else _password()
+    _write(file, [*kept, f"{name} {role} {digest(secret)}"])
+    if token:
+        click.echo(f"{name}.{secret}")
+    click.echo(f"{name} may use the API as {role}; who runs already reads {file} at its next start", err=True)
+    return 0
+
+
+def _token() -> str:
+    import secrets
+
+    return secrets.token_urlsafe(32)
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    secret = sys.stdin.readline().rstrip("\r\n")
+    if not secret:
+        raise click.UsageError("no password: give it on standard input, or use a terminal")
+    return secret
+
+
+def _write(file: Path, lines: list[str]) -> None:
+    """Whole or not at all, and for nobody else to read."""
+    new = file.with_name(f"{file.name}.{os.getpid()}.new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write("".join(f"{line}\n" for line in lines))
+    new.replace(file)

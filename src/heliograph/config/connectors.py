@@ -1,0 +1,263 @@
+"""The configuration of one connector, as Kafka Connect takes it in JSON, turned into the flow that does its work.
+
+Answers for the three classes of MirrorMaker 2 and what each of them does of a flow: the source connector copies, the
+checkpoint connector translates groups' offsets of what others copied, the heartbeat connector beats. The keys mean what
+they mean in a file (`flows`); what stands under `A->B.` or an alias there stands bare here, and clusters are called
+`source.cluster.` and `target.cluster.`. Nothing is opened but what config providers look up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from heliograph.config import clients, keys, place, providers, values
+from heliograph.config.check import CONVERTERS
+from heliograph.config.flows import Maker
+from heliograph.config.properties import Entry
+from heliograph.config.report import Report, printable
+from heliograph.config.shape import Key, Scope
+from heliograph.config.views import Pair, Setting, View, Views, is_shared, stripped
+from heliograph.types import Cluster, Flow, is_secret
+
+Kind = Literal["source", "checkpoint", "heartbeat"]
+
+CLASSES: Mapping[str, Kind] = {
+    f"{keys.MIRROR}MirrorSourceConnector": "source",
+    f"{keys.MIRROR}MirrorCheckpointConnector": "checkpoint",
+    f"{keys.MIRROR}MirrorHeartbeatConnector": "heartbeat",
+}
+MASK = "***"
+SOURCE_ALIAS, TARGET_ALIAS = keys.FLOW_ALIASES
+TARGET_DEFAULT = "target"  # MM2's, for a connector that does not call its target anything
+
+
+def class_of(text: str) -> str | None:
+    """The class's full name, by its name, its last part, or that without `Connector`, as Connect looks it up."""
+    name = text.strip()
+    for known in CLASSES:
+        last = known.rpartition(".")[2]
+        if name in (known, last, last.removesuffix("Connector")):
+            return known
+    return None
+
+
+def masked(config: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Fit to be seen: secrets hidden, unless a provider's expression stands there, which is none."""
+    return {k: MASK if v and is_secret(k) and not _is_expression(v) else v for k, v in config.items()}
+
+
+def unmasked(new: Mapping[str, str | None], stored: Mapping[str, str | None]) -> dict[str, str | None]:
+    """A mask that comes back (somebody edited what we showed) stands for what is stored."""
+    return {k: stored[k] if v == MASK and is_secret(k) and stored.get(k) else v for k, v in new.items()}
+
+
+def _is_expression(text: str) -> bool:
+    return providers.EXPRESSION.fullmatch(text.strip()) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What a connector takes from the worker that runs it."""
+
+    cluster: Cluster  # where records go, unless the connector names its target
+    settings: Mapping[str, Setting]  # of the worker's file: offset.storage.*, offset.flush.*
+    providers: providers.Providers
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a configuration: a flow, or why there is none."""
+
+    kind: Kind | None = None
+    flow: Flow | None = None
+    problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by key; "" for the whole
+    warnings: tuple[str, ...] = ()
+
+
+class _ConnectorViews(Views):
+    """MM2's order of resolution where there is no file around the connector."""
+
+    def __init__(self, own: View, worker: Worker) -> None:
+        super().__init__(own)
+        self._own, self._worker = own, worker
+
+    def connector(self, pair: Pair) -> View:
+        return self._own
+
+    def own(self, pair: Pair) -> View:
+        return self._own
+
+    def worker(self, target: str) -> View:
+        return dict(self._worker.settings)
+
+    def writer(self, pair: Pair) -> View:
+        """MM2 writes records with the worker's producer; a connector that names its target means that one."""
+        named = {k: s for k, s in stripped(self._own, "target.cluster.").items() if is_shared(k)}
+        worker = {k: Setting(v, Entry(k, v, 0)) for k, v in self._worker.cluster.properties.items()}
+        return (named if "bootstrap.servers" in named else worker) | stripped(self._own, "producer.override.")
+
+
+def make(name: str, config: Mapping[str, str], worker: Worker, siblings: Sequence[str] = ()) -> Made:
+    """`siblings`: of a checkpoint connector, the source connectors between its clusters."""
+    full = class_of(config.get("connector.class", ""))
+    if full is None:
+        return Made(
+            problems={
+                "connector.class": (
+                    f"Failed to find any class that implements Connector and which name "
+                    f"matches {config.get('connector.class', '')}",
+                )
+            }
+        )
+    kind = CLASSES[full]
+    reading = _Reading(name, kind, config, worker)
+    flow = reading.flow()
+    if flow is not None:
+        flow = _part(kind, flow, name, siblings)
+    return Made(kind, flow if not reading.problems else None, reading.problems, reading.warnings)
+
+
+def _part(kind: Kind, flow: Flow, name: str, siblings: Sequence[str]) -> Flow:
+    """What this class does of a flow, and nothing else."""
+    nothing = replace(flow, label=name, emit_heartbeats_s=None, emit_checkpoints_s=None, sync_group_offsets_s=None)
+    if kind == "source":
+        return replace(nothing, positions_under=(name,))
+    nothing = replace(nothing, copies=False, sync_topic_configs_s=None, sync_topic_acls_s=None)
+    if kind == "checkpoint":
+        every_s, sync_s = flow.emit_checkpoints_s, flow.sync_group_offsets_s
+        under = tuple(sorted(siblings)) or flow.positions_under
+        return replace(nothing, emit_checkpoints_s=every_s, sync_group_offsets_s=sync_s, positions_under=under)
+    return replace(nothing, enabled=False, emit_heartbeats_s=flow.emit_heartbeats_s)
+
+
+class _Reading:
+    """One configuration on its way to a flow."""
+
+    def __init__(self, name: str, kind: Kind, config: Mapping[str, str], worker: Worker) -> None:
+        self._kind, self._worker = kind, worker
+        self._report = _Gathering(name)
+        self._settings = {key: self._setting(Entry(key, value, 0)) for key, value in config.items()}
+
+    @property
+    def problems(self) -> dict[str, tuple[str, ...]]:
+        return {key: tuple(dict.fromkeys(texts)) for key, texts in self._report.by_key.items()}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._report.warnings
+
+    def flow(self) -> Flow | None:
+        for setting in self._settings.values():
+            self._check(setting)
+        source = self._text(SOURCE_ALIAS)
+        if source is None:
+            return None  # said by whoever checks what is required
+        pair = (source, self._text(TARGET_ALIAS) or TARGET_DEFAULT)
+        if pair[0] == pair[1]:
+            self._report.about(SOURCE_ALIAS, f"is {source!r}, and so is {TARGET_ALIAS}: a flow needs two clusters")
+        self._check_address()
+        views = _ConnectorViews(self._settings, self._worker)
+        flow, _ = Maker(views, self._report, {}, lenient=False).flow(pair, enabled=True)
+        enabled = self._text("enabled")
+        if enabled is not None and enabled.lower() == "false" and self._kind != "heartbeat":
+            flow = replace(flow, topics=(), groups=())
+        return flow
+
+    def _setting(self, entry: Entry) -> Setting:
+        if "${" not in entry.value:
+            return Setting(entry.value, entry)
+        try:
+            replaced = self._worker.providers.replace(entry.value)
+        except providers.ProviderProblem as problem:
+            self._report.refuse(entry, str(problem))
+            return Setting(entry.value, entry)
+        return Setting(replaced.text, entry, replaced.provided)
+
+    def _text(self, name: str) -> str | None:
+        setting = self._settings.get(name)
+        return setting.value.strip() if setting is not None else None
+
+    def _check_address(self) -> None:
+        name = "source.cluster.bootstrap.servers"
+        if self._kind != "heartbeat" and name not in self._settings:
+            self._report.about(name, "is missing: where the source cluster is reached, as host:port")
+
+    def _check(self, setting: Setting) -> None:
+        key = setting.entry.key
+        found = find(key)
+        if found is None:
+            if not is_known(key):
+                near = keys.nearest(key, (Scope.FLOW,))
+                self._report.warn(setting.entry, "no key of this connector: it has no effect", near)
+            return
+        if key.partition("=")[0] == "start" and "file:" in setting.value:
+            self._report.refuse(setting.entry, "a connector reads no files of the worker's machine: write the starts")
+        elif found.honoured:
+            self._check_value(setting, found)
+        elif found.decisive and found.name not in keys.FLOW_ALIASES and setting.value.strip() not in found.allowed:
+            self._report.refuse(setting.entry, f"Class {printable(setting.value)} could not be found")
+        elif key in CONVERTERS and not setting.value.strip().endswith("ByteArrayConverter"):
+            self._report.warn(setting.entry, "records are copied as they are: no converter decodes them here")
+
+    def _check_value(self, setting: Setting, key: Key) -> None:
+        try:
+            values.check(key, setting.value)
+        except ValueError as problem:
+            self._report.refuse(
+                setting.entry, "what the provider gave is not right" if setting.provided else str(problem)
+            )
+
+
+class _Gathering(Report):
+    """Problems by key, without a file's name and lines, of which there are none."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.by_key: dict[str, list[str]] = {}
+
+    def problem(self, line: int, text: str) -> None:
+        super().problem(line, text)
+        self.by_key.setdefault("", []).append(text)
+
+    def refuse(self, entry: Entry, reason: str, near: str | None = None) -> None:
+        self.refused.add(entry.key)
+        shown = MASK if is_secret(entry.key) else printable(entry.value)
+        self.about(entry.key, f"Invalid value {shown} for configuration {entry.key}: {reason}")
+
+    def about(self, key: str, text: str) -> None:
+        self.by_key.setdefault(key, []).append(text if text.startswith("Invalid") else f"{key} {text}")
+
+    def warn(self, entry: Entry, reason: str, near: str | None = None) -> None:
+        self._warnings.append(f"{printable(entry.key)}: {reason}" + (f"; did you mean {near}?" if near else ""))
+
+
+def find(key: str) -> Key | None:
+    """The key of the table that a connector's key is, if it is one."""
+    bare = _of_cluster(key)
+    if bare is not None:
+        return keys.find(bare, (Scope.CLIENT,))
+    found = keys.find(key, (Scope.FLOW,))
+    return None if found is not None and found.name in ("source.cluster.*", "target.cluster.*") else found
+
+
+def is_known(key: str) -> bool:
+    """Whether Connect or MM2 has such a key, of any effect."""
+    if key.startswith(("config.providers", "topic.creation.", "security.", "ssl.", "sasl.", *_ALSO)):
+        return True
+    part = place.Place(key, flow=("", "")).client_part
+    if part is not None:
+        return clients.knows(part.client, part.rest) or keys.find(part.rest, (Scope.CLIENT,)) is not None
+    bare = _of_cluster(key)
+    return bare is not None and (clients.client_of(bare) is not None or keys.find(bare, (Scope.CLIENT,)) is not None)
+
+
+_ALSO = ("value.converter", "key.converter", "header.converter", "transforms", "predicates", "errors.")
+
+
+def _of_cluster(key: str) -> str | None:
+    for prefix in ("source.cluster.", "target.cluster."):
+        if key.startswith(prefix) and key not in keys.FLOW_ALIASES:
+            return key.removeprefix(prefix)
+    return None

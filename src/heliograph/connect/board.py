@@ -1,0 +1,119 @@
+"""What the topics of a Connect cluster come to: connectors, what they shall do, their tasks, how they fare. Pure.
+
+Folded record by record, in the order of the topics; handed out as `Board`s, which never change. Any node that has read
+the topics to their ends has the same one.
+
+Invariants:
+  a. A connector is there while its configuration is; a target state alone makes none.
+  b. Task configurations count when they are committed, all at once, and only if every one of them was there.
+  c. What cannot be read changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from heliograph.batch import Record
+from heliograph.connect import records
+from heliograph.connect.records import Status, Target
+
+Config = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    name: str
+    config: Config
+    target: Target = "STARTED"
+    tasks: tuple[Config, ...] = ()
+    version: int = 0  # the offset of its configuration: another one is another configuration
+    restarts: int = -1  # the offset of the last restart that was asked for
+    restart_tasks: bool = False  # what that one said
+    restart_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    connectors: Mapping[str, Connector] = field(default_factory=dict)
+    statuses: Mapping[tuple[str, int | None], Status] = field(default_factory=dict)
+    topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # that a connector was seen to use
+    levels: Mapping[str, str] = field(default_factory=dict)  # of loggers, for all nodes
+
+
+class Folding:
+    """The board in the making. One thread folds; `board` may be taken by any."""
+
+    def __init__(self) -> None:
+        self._configs: dict[str, tuple[Config, int]] = {}
+        self._targets: dict[str, Target] = {}
+        self._written: dict[str, dict[int, Config]] = {}
+        self._tasks: dict[str, tuple[Config, ...]] = {}
+        self._restarts: dict[str, tuple[int, bool, bool]] = {}
+        self._statuses: dict[tuple[str, int | None], Status] = {}
+        self._topics: dict[str, dict[str, None]] = {}
+        self._levels: dict[str, str] = {}
+        self.strangers = 0
+
+    def config(self, record: Record) -> bool:
+        """A record of the config topic; whether it meant anything."""
+        match records.event(record.key, record.value):
+            case records.Configured(name, None):
+                for known in (self._configs, self._tasks, self._written):
+                    known.pop(name, None)
+            case records.Configured(name, config) if config is not None:
+                self._configs[name] = config, record.offset
+            case records.Targeted(name, None):
+                self._targets.pop(name, None)
+            case records.Targeted(name, target) if target is not None:
+                self._targets[name] = target
+            case records.TaskConfigured(name, task, config) if config is not None:
+                self._written.setdefault(name, {})[task] = config
+            case records.Committed(name, count):
+                self._commit(name, count)
+            case records.Restarted(name, include, failed):
+                self._restarts[name] = record.offset, include, failed
+            case records.Levelled(logger, level):
+                self._levels[logger] = level
+            case None:
+                self.strangers += not records.is_for_others(record.key)
+                return False
+        return True
+
+    def _commit(self, name: str, count: int) -> None:
+        written = self._written.get(name, {})
+        before = dict(enumerate(self._tasks.get(name, ())))
+        found = {**before, **written}
+        if all(n in found for n in range(count)):  # invariant b
+            self._tasks[name] = tuple(found[n] for n in range(count))
+            self._written.pop(name, None)
+
+    def status(self, record: Record) -> bool:
+        """A record of the status topic."""
+        about = records.subject(record.key)
+        seen = records.topic_subject(record.key)
+        if about is not None:
+            status = records.status_of(record.value)
+            if record.value is None or (status is not None and status.state == "DESTROYED"):
+                self._statuses.pop(about, None)
+            elif status is not None:
+                self._statuses[about] = status
+        elif seen is not None and record.value is None:
+            self._topics.get(seen[0], {}).pop(seen[1], None)
+        elif seen is not None:
+            self._topics.setdefault(seen[0], {})[seen[1]] = None
+        else:
+            self.strangers += 1
+            return False
+        return True
+
+    def board(self) -> Board:
+        connectors = {
+            name: Connector(
+                *(name, config, self._targets.get(name, "STARTED"), self._tasks.get(name, ()), version),
+                *self._restarts.get(name, (-1, False, False)),
+            )
+            for name, (config, version) in sorted(self._configs.items())
+        }
+        topics = {name: tuple(sorted(found)) for name, found in self._topics.items() if found}
+        return Board(connectors, dict(self._statuses), topics, dict(self._levels))
