@@ -17,7 +17,7 @@ from heliograph.cli.logs import log_options
 from heliograph.cli.moments import moment
 from heliograph.cli.site import Site, site, site_options
 from heliograph.cli.ticker import Ticker
-from heliograph.types import StartPoint
+from heliograph.types import Isolation, StartPoint
 
 if TYPE_CHECKING:
     from heliograph.cli.sheet import Sheet
@@ -181,7 +181,7 @@ def _look(where: Site, asked: Asked, output: str, raw: bool) -> int:
     about = sheet.Topic(where.cluster.alias, asked.topic, kind, mux=not raw)
     with Client(where.cluster) as client:
         numbers = extent.partitions(client, asked.topic, asked.partitions)
-        isolation = "read_uncommitted" if asked.uncommitted else "read_committed"
+        isolation: Isolation = "read_uncommitted" if asked.uncommitted else "read_committed"
         held = extent.logs(client, asked.topic, numbers, isolation)
         drawn: Sheet
         if output == "json":

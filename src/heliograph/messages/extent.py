@@ -30,15 +30,15 @@ class Span(NamedTuple):
     end: int
 
 
-def partitions(client: Reading, topic: str, wanted: Iterable[int] = ()) -> list[int]:
-    """Those of the topic, or the wanted ones of them. Raises with what there is instead."""
+def partitions(client: Reading, topic: str, wanted: Iterable[int] = (), *, otherwise: str = "") -> list[int]:
+    """Those of the topic, or the wanted ones of them. Raises with what there is instead, and `otherwise`."""
     found = client.metadata([topic]).topics.get(topic)
     code = found.error if found else UNKNOWN_TOPIC_OR_PARTITION
     if code == INVALID_TOPIC:
         raise ConfigError(f"{topic!r} cannot be the name of a topic: TOPIC comes first, then FILE")
     if code == UNKNOWN_TOPIC_OR_PARTITION:
         raise ConfigError(
-            f"{client.alias} has no topic {topic!r}, or hides it from this principal{_nearest(client, topic)}"
+            f"{client.alias} has no topic {topic!r}, or hides it from this principal{_nearest(client, topic)}{otherwise}"
         )
     if code or found is None:
         raise broker_error(code, cluster=client.alias, topic=topic)
@@ -59,7 +59,7 @@ def topic_id(client: Reading, topic: str) -> UUID | None:
 def _nearest(client: Reading, topic: str) -> str:
     names = list(client.metadata(None).topics)
     near = difflib.get_close_matches(topic, names, NAMED) or [name for name in sorted(names) if topic in name][:NAMED]
-    return f": did you mean {' or '.join(near)}?" if near else f"; it has {len(names):,} topics"
+    return f": did you mean {' or '.join(near)}?" if near else f"; it shows {len(names):,} topics."
 
 
 def logs(client: Reading, topic: str, numbers: Iterable[int], isolation: Isolation) -> dict[int, Span]:
