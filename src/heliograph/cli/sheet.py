@@ -117,6 +117,8 @@ class Table:
         self._widths += [key, max(left - key, 3)]
 
     def heading(self) -> str:
+        if self._topic.kind is not None:
+            return self._row("time (UTC)", "part", "offset", "", self._topic.kind)
         return self._row("time (UTC)", "part", "offset", "key", "value")
 
     def lines(self, message: Message) -> Iterator[str]:
@@ -127,8 +129,8 @@ class Table:
         key = "" if said and said.readable else shown(message.key)
         yield self._row(short, str(message.partition), str(message.offset), key, value)
         below = [f"! {said.words}"] if said and not said.readable else []
-        if (origin := mux.read(message.headers)) and self._topic.mux:
-            below.append(f"from {safe(mux.words(origin))}")
+        if origin := _origin(self._topic, message):
+            below.append(f"from {origin}")
         if message.headers:
             below.append(headers_text(message))
         for text in below:
@@ -159,8 +161,8 @@ class Wide:
             parts.append(headers_text(message))
         if (said := _meaning(self._topic, message)) is not None:
             parts.append(f"[{said.kind}: {safe(said.words)}]")
-        if (origin := mux.read(message.headers)) and self._topic.mux:
-            parts.append(f"[from {safe(mux.words(origin))}]")
+        if origin := _origin(self._topic, message):
+            parts.append(f"[from {origin}]")
         yield "  ".join(parts)
 
 
@@ -231,3 +233,9 @@ def _iso(timestamp_ms: int) -> str | None:
 
 def _meaning(topic: Topic, message: Message) -> Meaning | None:
     return None if topic.kind is None else meaning.read(topic.kind, message)
+
+
+def _origin(topic: Topic, message: Message) -> str:
+    """Empty: nothing is said of it."""
+    fields = mux.read(message.headers) if topic.mux else None
+    return safe(mux.words(fields)) if fields else ""

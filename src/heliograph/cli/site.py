@@ -48,7 +48,7 @@ def site(file: Path | None, alias: str | None, bootstrap_server: str | None, len
                 f"no FILE is named and there is no {DEFAULT_FILE} here; or name a --bootstrap-server"
             )
     config = load_config(file, lenient)
-    if alias not in config.clusters:
+    if alias is None or alias not in config.clusters:
         there = ", ".join(config.clusters)
         asked = "say which cluster with --cluster" if alias is None else f"--cluster {alias} is not in the file"
         raise ConfigError(f"{asked}: it has {there}", source=str(file))

@@ -21,6 +21,7 @@ from heliograph.messages import extent
 from heliograph.messages.extent import Span
 from heliograph.messages.reading import Message, Reader
 from heliograph.types import TopicPartition
+from heliograph.wire.codes import UNKNOWN_TOPIC_OR_PARTITION
 
 Wanted = Callable[[Message], bool]
 
@@ -100,7 +101,7 @@ class Follower:
         return ends
 
     def _complain(self, tp: TopicPartition, error: BrokerError, now_s: float) -> None:
-        if not error.retriable or error.code == extent.UNKNOWN_TOPIC_OR_PARTITION:
+        if not error.retriable or error.code == UNKNOWN_TOPIC_OR_PARTITION:
             raise error
         if now_s - self._complained_s.get(tp.partition, -APART_S) >= APART_S:
             self._complained_s[tp.partition] = now_s

@@ -37,9 +37,8 @@ def partitions(client: Reading, topic: str, wanted: Iterable[int] = (), *, other
     if code == INVALID_TOPIC:
         raise ConfigError(f"{topic!r} cannot be the name of a topic: TOPIC comes first, then FILE")
     if code == UNKNOWN_TOPIC_OR_PARTITION:
-        raise ConfigError(
-            f"{client.alias} has no topic {topic!r}, or hides it from this principal{_nearest(client, topic)}{otherwise}"
-        )
+        hint = _nearest(client, topic) + otherwise
+        raise ConfigError(f"{client.alias} has no topic {topic!r}, or hides it from this principal{hint}")
     if code or found is None:
         raise broker_error(code, cluster=client.alias, topic=topic)
     there = sorted(found.partitions)

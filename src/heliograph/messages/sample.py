@@ -7,8 +7,6 @@ and headers are as told. A time is not part of an event; the producer gives it o
 from __future__ import annotations
 
 import hashlib
-import random
-import string
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -81,15 +79,16 @@ def _cut(head: bytes, block: bytes, at: int, size: int) -> bytes:
 @lru_cache(maxsize=4)
 def _prose(seed: int) -> bytes:
     """Packs like text: words that come again. Letters and blanks only, so it can stand in JSON."""
-    dice = random.Random(seed)
-    words = ["".join(dice.choices(string.ascii_lowercase, k=dice.randint(2, 9))) for _ in range(_WORDS)]
-    text = " ".join(dice.choices(words, k=BLOCK_BYTES // 4))
-    return text.encode()[:BLOCK_BYTES]
+    raw = _noise(seed)
+    letters = bytes(ord("a") + byte % 26 for byte in raw)
+    words = [letters[at : at + 2 + raw[at] % 8] for at in range(0, _WORDS * 10, 10)]
+    chosen = (words[int.from_bytes(raw[at : at + 2], "big") % _WORDS] for at in range(0, BLOCK_BYTES, 2))
+    return b" ".join(chosen)[:BLOCK_BYTES]
 
 
 @lru_cache(maxsize=4)
 def _noise(seed: int) -> bytes:
-    return random.Random(seed).randbytes(BLOCK_BYTES)
+    return hashlib.shake_128(f"{seed}".encode()).digest(BLOCK_BYTES)
 
 
 class _Dice:
