@@ -37,7 +37,7 @@ class Logs:
     def __init__(self, topics: dict[str, int] | None = None) -> None:
         self.logs: dict[TopicPartition, Log] = {}
         self.ids: dict[str, uuid.UUID] = {}
-        self.most_bytes = 1 << 20
+        self.most_bytes, self.refused = 1 << 20, 0
         self.fetches: list[tuple[TopicPartition, int]] = []
         self.produced: list[Header] = []
         self.troubles: list[BaseException] = []  # raised by the next calls of `produce`
@@ -119,6 +119,7 @@ class Logs:
         if self.troubles:
             raise self.troubles.pop(0)
         if len(batch) > self.most_bytes:
+            self.refused += 1
             raise broker_error(MESSAGE_TOO_LARGE, cluster=self.alias, topic=tp.topic, partition=tp.partition)
         log, head = self.logs[tp], Header.parse(batch)
         self.produced.append(head)

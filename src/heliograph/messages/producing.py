@@ -3,7 +3,8 @@
 Answers for the rate and for what a broker says no to. Invariants:
   a. Batches carry a producer id and a sequence, one at a time of a partition, so one that is sent again after a lost
      connection is stored once.
-  b. A batch that is too large for the topic is sent in halves; only a single event that is too large is an error.
+  b. A batch that is too large for the topic is sent in parts, and those that follow are smaller from the beginning;
+     only a single event that is too large is an error.
   c. Which partition an event goes to follows from its key as for Kafka's default partitioner, and without one from its
      number: the same events lie in the same partitions.
 """
@@ -84,10 +85,11 @@ class Sender:
         self._client, self._topic, self._codec = client, topic, codec
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[int, int] = {}
+        self._batch_bytes = BATCH_BYTES
         self.sent = Sent()
 
     def send(self, partition: int, records: Sequence[Record]) -> None:
-        for batch in batches(records):
+        for batch in batches(records, self._batch_bytes):
             self._append(partition, batch)
 
     def _append(self, partition: int, records: Sequence[Record]) -> None:
@@ -104,9 +106,9 @@ class Sender:
         except BrokerError as error:
             if error.code != MESSAGE_TOO_LARGE or len(records) == 1:
                 raise
-            middle = len(records) // 2  # invariant b
-            self._append(partition, records[:middle])
-            self._append(partition, records[middle:])
+            whole = sum(size_of(record) + OVERHEAD_BYTES for record in records)
+            self._batch_bytes = min(self._batch_bytes, whole // 2)  # invariant b
+            self.send(partition, records)
             return
         self._sequences[partition] = (sequence + len(records)) % SEQUENCES
         self._count(partition, answer.base_offset, records)
@@ -118,12 +120,12 @@ class Sender:
         self.sent.offsets[partition] = (first, base_offset + len(records))
 
 
-def batches(records: Sequence[Record]) -> list[list[Record]]:
+def batches(records: Sequence[Record], most_bytes: int = BATCH_BYTES) -> list[list[Record]]:
     found: list[list[Record]] = [[]]
     size = 0
     for record in records:
         more = size_of(record) + OVERHEAD_BYTES
-        if found[-1] and (size + more > BATCH_BYTES or len(found[-1]) >= BATCH_RECORDS):
+        if found[-1] and (size + more > most_bytes or len(found[-1]) >= BATCH_RECORDS):
             found.append([])
             size = 0
         found[-1].append(record)

@@ -72,8 +72,9 @@ def _cut(head: bytes, block: bytes, at: int, size: int) -> bytes:
     room = size - len(head)
     if room <= 0:
         return head[:size]
-    turns = (at % len(block) + room) // len(block) + 1
-    return head + (block * turns)[at % len(block) :][:room]
+    at %= len(block)
+    endless = block * ((at + room) // len(block) + 1) if at + room > len(block) else block
+    return head + endless[at : at + room]
 
 
 @lru_cache(maxsize=4)
