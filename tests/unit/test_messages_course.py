@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from heliograph.batch import Record
-from heliograph.errors import BrokerError, ConfigError
+from heliograph.errors import BrokerError, ConfigError, ConnectionLost, Unreachable
 from heliograph.messages import course, extent
 from heliograph.messages.course import Follower
 from heliograph.messages.extent import LATE_MS, Span
@@ -219,6 +219,37 @@ def test_a_topic_made_anew_is_followed_from_its_beginning_and_one_that_was_cut_f
     assert "made anew" in said[1]
 
 
+def test_a_cluster_that_is_away_is_waited_for_and_nothing_is_missed() -> None:
+    class Shaky(Logs):
+        answers = True
+
+        def list_offsets(self, tps, **how):  # type: ignore[no-untyped-def]
+            if not self.answers:
+                raise Unreachable("us: no broker can be reached")
+            return super().list_offsets(tps, **how)
+
+        def fetch(self, tp, offset, **how):  # type: ignore[no-untyped-def]
+            if tp.partition == 1 and not self.logs[tp].start:
+                self.logs[tp].start = 1
+                raise ConnectionLost("in the middle")
+            return super().fetch(tp, offset, **how)
+
+    logs = Shaky({"t": 2})
+    said: list[str] = []
+    following = follower(logs, said)
+    logs.answers = False
+    assert following.look(100.0) == []
+    assert said == ["t on us cannot be asked now, still trying: us: no broker can be reached"]
+    logs.answers = True
+    for partition in (0, 1):
+        logs.append("t", [Record(0, 9, None, b"x")], partition)
+        logs.append("t", [Record(1, 9, None, b"%d" % partition)], partition)
+    assert [one.value for one in following.look(101.0)] == [b"x", b"0"]  # what came of one is not lost with the other
+    following.at[1] = 1
+    assert [one.value for one in following.look(101.1)] == [b"1"]
+    assert "t-1 cannot be asked now" in said[1]
+
+
 def test_a_leader_that_is_away_is_waited_for_and_a_topic_that_is_gone_is_not() -> None:
     class Shaky(Logs):
         away = False
@@ -237,6 +268,8 @@ def test_a_leader_that_is_away_is_waited_for_and_a_topic_that_is_gone_is_not() -
     assert len(said) == 2  # not at every look
     assert "t-0 cannot be asked now, still trying: LEADER_NOT_AVAILABLE" in said[0]
     logs.away = False
+    logs.append("t", [Record(0, 9, None, b"then")])
+    assert [one.value for one in following.look(40.5)] == [b"then"]
     logs.logs.clear()
     with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         following.look(41.0)

@@ -138,6 +138,12 @@ def test_where_a_record_came_from() -> None:
         "intermediate_topic": "mux-replication_spoke1",
     }
     assert mux.words(fields) == "spoke1 topic-3 offset 1041"
+    assert mux.read((*headers, ("MUX_SOURCE_TOPIC", b"outer"), ("MUX_SOURCE_TOPIC_PARTITION", b"0"))) == {
+        "source_topic": "outer",
+        "source_partition": 0,
+    }
+    backwards = mux.read(headers[:1] + headers[:1:-1])  # in any order, as long as it is said once
+    assert backwards == fields
 
 
 def test_headers_that_are_absurd_are_shown_as_far_as_they_can_be() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from heliograph.messages.reading import Message, Reader, Reading
 
 LAST = 10
+TIMEOUT_S = 10.0  # who looks would rather be told than wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def _look(where: Site, asked: Asked, output: str, raw: bool) -> int:
 
     kind = None if raw else meaning.kind_of(asked.topic, where.flows)
     about = sheet.Topic(where.cluster.alias, asked.topic, kind, mux=not raw)
-    with Client(where.cluster) as client:
+    with Client(where.cluster, timeout_s=TIMEOUT_S) as client:
         numbers = extent.partitions(client, asked.topic, asked.partitions)
         isolation: Isolation = "read_uncommitted" if asked.uncommitted else "read_committed"
         held = extent.logs(client, asked.topic, numbers, isolation)
@@ -206,6 +207,7 @@ class Looking:
     def __init__(self, client: Reading, asked: Asked, held: dict[int, Span], drawn: Sheet) -> None:
         self._client, self._asked, self._held, self._drawn = client, asked, held, drawn
         self._ticker = Ticker(self._progress)
+        self._styled = bool(drawn.heading())
         self._offsets = 0  # to be looked at
         self._shown = 0
 
@@ -267,10 +269,17 @@ class Looking:
         for message in messages:
             self._ticker.clear()
             for line in self._drawn.lines(message):
-                click.echo(line)
+                self._write(line)
             self._shown += 1
             if self._enough:
-                return
+                break
+        sys.stdout.flush()
+
+    def _write(self, line: str) -> None:
+        if self._styled:
+            click.echo(line)
+        else:  # as it may be a million lines, they are flushed where something is waited for
+            sys.stdout.write(line + "\n")
 
     # -- beside the data
 
@@ -278,6 +287,7 @@ class Looking:
         self._ticker.say(f"note: {words}")
 
     def tick(self) -> None:
+        sys.stdout.flush()
         self._ticker.tick()
 
     def _progress(self) -> str:

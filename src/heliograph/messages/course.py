@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, WireError
 from heliograph.messages import extent
 from heliograph.messages.extent import Span
 from heliograph.messages.reading import Message, Reader
@@ -75,19 +75,34 @@ class Follower:
     until: Mapping[int, int] = field(default_factory=dict)  # offsets at which partitions are done
     topic_id: UUID | None = None
     _grown_s: float = 0.0
-    _complained_s: dict[int, float] = field(default_factory=dict)
+    _complained_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
         return bool(self.until) and all(self.at[number] >= end for number, end in self.until.items())
 
     def look(self, now_s: float | None = None) -> list[Message]:
+        """What passes is waited for: a cluster that is away for a while does not end it."""
         now_s = time.monotonic() if now_s is None else now_s
+        found: list[list[Message]] = []
+        try:
+            self._grow(now_s)
+            ends = self._ends(now_s)
+        except WireError as error:
+            self._bear(f"{self.reader.topic} on {self.reader.client.alias}", error, now_s)
+            return []
+        for number, end in ends.items():
+            try:
+                found.append(list(self._news(number, end)))
+            except WireError as error:
+                self._bear(f"{self.reader.topic}-{number}", error, now_s)
+        return list(merged(found))
+
+    def _grow(self, now_s: float) -> None:
         if self.grows and now_s - self._grown_s >= GROWN_EVERY_S:
             self._grown_s = now_s
             for number in extent.partitions(self.reader.client, self.reader.topic):
                 self.at.setdefault(number, 0)
-        return list(merged([list(self._news(number, end)) for number, end in self._ends(now_s).items()]))
 
     def _ends(self, now_s: float) -> dict[int, int]:
         tps = [TopicPartition(self.reader.topic, number) for number in self.at]
@@ -95,17 +110,18 @@ class Follower:
         ends = {}
         for tp, end in found.items():
             if isinstance(end, BrokerError):
-                self._complain(tp, end, now_s)
+                self._bear(str(tp), end, now_s)
             else:
                 ends[tp.partition] = min(end, self.until.get(tp.partition, end))
         return ends
 
-    def _complain(self, tp: TopicPartition, error: BrokerError, now_s: float) -> None:
-        if not error.retriable or error.code == UNKNOWN_TOPIC_OR_PARTITION:
+    def _bear(self, what: str, error: WireError, now_s: float) -> None:
+        gone = isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION
+        if gone or not error.retriable:
             raise error
-        if now_s - self._complained_s.get(tp.partition, -APART_S) >= APART_S:
-            self._complained_s[tp.partition] = now_s
-            self.reader.watch.note(f"{tp} cannot be asked now, still trying: {error}")
+        if now_s - self._complained_s.get(what, -APART_S) >= APART_S:
+            self._complained_s[what] = now_s
+            self.reader.watch.note(f"{what} cannot be asked now, still trying: {error}")
 
     def _news(self, number: int, end: int) -> Iterator[Message]:
         at = self.at[number]

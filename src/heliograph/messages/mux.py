@@ -1,7 +1,8 @@
 """The headers by which a record of a multiplexed topic says where it came from, read for people. Pure.
 
 Shows what stands there and trusts none of it; whoever puts records back into their topics has rules of his own. Of
-several headers of one name the last counts, as for Kafka's own `lastHeader`: it was added last.
+several headers of one name the last counts: it was added last. A second topic begins anew: what stands before it says
+where the record had been before, or is the record's own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def read(headers: Headers) -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     for name, value in headers:
         field, number = FIELDS.get(name, ("", False))
+        if field == "source_topic" and field in found:
+            found.clear()
         if not field or value is None:
             continue
         try:
