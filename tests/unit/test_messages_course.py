@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from heliograph.messages.extent import LATE_MS, Span
 from heliograph.messages.reading import Message, Reader, Watch
 from heliograph.types import StartPoint, TopicPartition
 from heliograph.wire import broker_error
-from heliograph.wire.codes import LEADER_NOT_AVAILABLE
+from heliograph.wire.codes import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED
 from tests.unit.logs import Logs
 
 
@@ -145,6 +146,17 @@ def test_partitions_are_those_that_are_wanted_and_there() -> None:
         extent.partitions(logs, "orders", [1, 3, 7])
     with pytest.raises(ConfigError, match=r"order-items on us has no partition 1: it has only partition 0"):
         extent.partitions(logs, "order-items", [1])
+
+
+def test_a_topic_that_we_may_not_see_is_told_with_the_permission_it_takes() -> None:
+    class Guarded(Logs):
+        def metadata(self, topics=None, **_more):  # type: ignore[no-untyped-def]
+            found = super().metadata(topics)
+            denied = {name: replace(topic, error=TOPIC_AUTHORIZATION_FAILED) for name, topic in found.topics.items()}
+            return replace(found, topics=denied)
+
+    with pytest.raises(BrokerError, match=r"TOPIC_AUTHORIZATION_FAILED \(cluster us, topic t\).*READ and DESCRIBE"):
+        extent.partitions(Guarded({"t": 1}), "t")
 
 
 def test_a_topic_that_is_not_there_is_told_with_its_neighbours() -> None:
