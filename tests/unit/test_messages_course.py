@@ -33,7 +33,7 @@ def everything(message: Message) -> bool:
 
 
 def spans_of(logs: Logs) -> dict[int, Span]:
-    return extent.logs(logs, "t", range(len(logs.logs)), "read_committed")
+    return extent.logs(logs, "t", range(len(logs.logs)), "read_committed", print)
 
 
 def places(messages: Sequence[Message]) -> list[tuple[int, int]]:
@@ -167,6 +167,33 @@ def test_a_topic_that_is_not_there_is_told_with_its_neighbours() -> None:
         extent.partitions(logs, "payments")
     with pytest.raises(ConfigError, match=r"it shows 2 topics\. --create"):
         extent.partitions(logs, "zzz", otherwise=" --create makes it")
+
+
+def test_a_partition_that_nobody_leads_is_left_out_and_all_of_them_are_an_error() -> None:
+    class Headless(Logs):
+        away: tuple[int, ...] = ()
+
+        def list_offsets(self, tps, **how):  # type: ignore[no-untyped-def]
+            found = super().list_offsets(tps, **how)
+            gone = {tp: broker_error(LEADER_NOT_AVAILABLE, topic="t", partition=tp.partition) for tp in found}
+            return {tp: gone[tp] if tp.partition in self.away else offset for tp, offset in found.items()}
+
+    logs = Headless({"t": 3})
+    logs.away = (1,)
+    said: list[str] = []
+    assert extent.logs(logs, "t", range(3), "read_committed", said.append) == {0: Span(0, 0), 2: Span(0, 0)}
+    assert len(said) == 1
+    assert said[0].startswith("t-1 is left out, it cannot be asked now: LEADER_NOT_AVAILABLE")
+    following = Follower(Reader(logs, "t"), {0: 0, 1: course.UNSEEN, 2: 0}, everything)
+    logs.append("t", [Record(0, 1, None, b"before anybody could ask")], 1)
+    assert following.look(50.0) == []
+    logs.away = ()
+    assert following.look(51.0) == []
+    logs.append("t", [Record(1, 1, None, b"then")], 1)
+    assert [one.value for one in following.look(52.0)] == [b"then"]
+    logs.away = (0, 1, 2)
+    with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE"):
+        extent.logs(logs, "t", range(3), "read_committed", said.append)
 
 
 # ---------------------------------------------------------------- following

@@ -20,11 +20,10 @@ from heliograph.cli.ticker import Ticker
 from heliograph.types import Isolation, StartPoint
 
 if TYPE_CHECKING:
-    from heliograph.cli.sheet import Sheet
+    from heliograph.cli.sheet import Topic
     from heliograph.messages.course import Follower
-    from heliograph.messages.extent import Span
     from heliograph.messages.matching import Filter
-    from heliograph.messages.reading import Message, Reader, Reading
+    from heliograph.messages.reading import Message, Reading
 
 LAST = 10
 TIMEOUT_S = 10.0  # who looks would rather be told than wait
@@ -105,7 +104,8 @@ def command(
     With filters, --last means the last that pass them, however far back. In JSON, what is no UTF-8 is {"base64": …}.
     Times that producers set need not rise: with --until TIME a partition is read to its first message an hour later.
 
-    Exit codes: 0 whatever was found, 1 a batch could not be read, 2 the file, a name or the cluster must be put right.
+    Exit codes: 0 whatever was found, 1 a batch or a partition could not be read, 2 the file, a name or the cluster must
+    be put right.
     """
     asked = _understood(topic, begin, until, keys, values, headers, tombstones, options)
     where = site(file, alias, bootstrap_server, lenient)
@@ -174,42 +174,37 @@ def _filter(
 
 
 def _look(where: Site, asked: Asked, output: str, raw: bool) -> int:
-    from heliograph.cli import sheet
-    from heliograph.messages import extent, meaning, reading
+    from heliograph.cli.sheet import Topic
+    from heliograph.messages.meaning import kind_of
     from heliograph.wire import Client
 
-    kind = None if raw else meaning.kind_of(asked.topic, where.flows)
-    about = sheet.Topic(where.cluster.alias, asked.topic, kind, mux=not raw)
+    kind = None if raw else kind_of(asked.topic, where.flows)
+    about = Topic(where.cluster.alias, asked.topic, kind, mux=not raw)
     with Client(where.cluster, timeout_s=TIMEOUT_S) as client:
-        numbers = extent.partitions(client, asked.topic, asked.partitions)
-        isolation: Isolation = "read_uncommitted" if asked.uncommitted else "read_committed"
-        held = extent.logs(client, asked.topic, numbers, isolation)
-        drawn: Sheet
-        if output == "json":
-            drawn = sheet.JsonLines(about)
-        elif output == "wide":
-            drawn = sheet.Wide(about)
-        else:
-            width = shutil.get_terminal_size().columns
-            drawn = sheet.Table(about, width, numbers, max((span.end for span in held.values()), default=0))
-        looking = Looking(client, asked, held, drawn)
-        looking.reader = reading.Reader(
-            client, asked.topic, isolation, reading.fetch_bytes(len(numbers)), reading.Watch(looking.note, looking.tick)
-        )
-        return looking.go()
+        return Looking(client, asked, about, output).go()
 
 
 class Looking:
     """One call: what has been shown, and whether that was enough."""
 
-    reader: Reader
+    def __init__(self, client: Reading, asked: Asked, about: Topic, output: str) -> None:
+        from heliograph.cli import sheet
+        from heliograph.messages import extent, reading
 
-    def __init__(self, client: Reading, asked: Asked, held: dict[int, Span], drawn: Sheet) -> None:
-        self._client, self._asked, self._held, self._drawn = client, asked, held, drawn
+        self._client, self._asked = client, asked
         self._ticker = Ticker(self._progress)
-        self._styled = bool(drawn.heading())
+        self._watch = reading.Watch(self._note, self._tick)
         self._offsets = 0  # to be looked at
         self._shown = 0
+        isolation: Isolation = "read_uncommitted" if asked.uncommitted else "read_committed"
+        numbers = extent.partitions(client, asked.topic, asked.partitions)
+        self._held = extent.logs(client, asked.topic, numbers, isolation, self._note)
+        self._absent = set(numbers) - set(self._held)
+        share = reading.fetch_bytes(len(numbers))
+        self._reader = reading.Reader(client, asked.topic, isolation, share, self._watch)
+        end = max((span.end for span in self._held.values()), default=0)
+        self._drawn = sheet.make(output, about, shutil.get_terminal_size().columns, numbers, end)
+        self._styled = bool(self._drawn.heading())
 
     def go(self) -> int:
         try:
@@ -222,7 +217,7 @@ class Looking:
         finally:
             self._ticker.clear()
         self._conclude()
-        return 1 if self.reader.watch.unreadable else 0
+        return 1 if self._watch.unreadable or self._absent else 0
 
     def _bounded(self) -> dict[int, int]:
         """What is there already; where that ends in each partition."""
@@ -231,17 +226,19 @@ class Looking:
 
         asked = self._asked
         begin = asked.begin or StartPoint("earliest")
-        firsts = extent.begin(self._client, asked.topic, self._held, begin, self.note)
+        firsts = extent.begin(self._client, asked.topic, self._held, begin, self._note)
         ends = extent.finish(self._client, asked.topic, self._held, asked.until)
         spans = {number: Span(min(first, ends[number]), ends[number]) for number, first in firsts.items()}
         self._offsets = sum(span.end - span.first for span in spans.values())
         if heading := self._drawn.heading():
             click.secho(heading, bold=True)
         if asked.begin is None:
-            self._show(course.last(self.reader, spans, asked.last, asked.wanted))
+            self._show(course.last(self._reader, spans, asked.last, asked.wanted))
         else:
-            self._show(course.bounded(self.reader, spans, asked.wanted))
-        return {number: max(ends[number], firsts[number]) for number in ends}
+            self._show(course.bounded(self._reader, spans, asked.wanted))
+        return {number: max(ends[number], firsts[number]) for number in ends} | dict.fromkeys(
+            self._absent, course.UNSEEN
+        )
 
     def _follow(self, ends: dict[int, int]) -> None:
         from heliograph.messages import course, extent
@@ -250,7 +247,7 @@ class Looking:
         until = asked.until
         stops = dict.fromkeys(ends, until.value) if until is not None and until.at == "offset" else {}
         topic_id = extent.topic_id(self._client, asked.topic)
-        follower = course.Follower(self.reader, ends, asked.wanted, not asked.partitions, stops, topic_id)
+        follower = course.Follower(self._reader, ends, asked.wanted, not asked.partitions, stops, topic_id)
         while not self._enough and not self._over(follower):
             time.sleep(course.LOOK_EVERY_S)
             self._show(follower.look())
@@ -283,23 +280,21 @@ class Looking:
 
     # -- beside the data
 
-    def note(self, words: str) -> None:
+    def _note(self, words: str) -> None:
         self._ticker.say(f"note: {words}")
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         sys.stdout.flush()
         self._ticker.tick()
 
     def _progress(self) -> str:
         where = f"{self._asked.topic} on {self._client.alias}"
-        return (
-            f"… {where}: {self.reader.watch.looked_at:,} of {self._offsets:,} offsets looked at, {self._shown:,} shown"
-        )
+        return f"… {where}: {self._watch.looked_at:,} of {self._offsets:,} offsets looked at, {self._shown:,} shown"
 
     def _conclude(self) -> None:
         if not self._shown or sys.stderr.isatty():
             found = (
                 "no message" if not self._shown else "1 message" if self._shown == 1 else f"{self._shown:,} messages"
             )
-            looked_at = f"{self.reader.watch.looked_at:,} offsets looked at"
+            looked_at = f"{self._watch.looked_at:,} offsets looked at"
             click.echo(f"{self._asked.topic} on {self._client.alias}: {found}, {looked_at}", err=True)

@@ -45,6 +45,13 @@ class Sheet(Protocol):
     def lines(self, message: Message) -> Iterator[str]: ...
 
 
+def make(output: str, topic: Topic, width: int, partitions: Sequence[int], end: int) -> Sheet:
+    """`json`, `wide` or `table`; `end`: an offset that is as long as any."""
+    if output == "json":
+        return JsonLines(topic)
+    return Wide(topic) if output == "wide" else Table(topic, width, partitions, end)
+
+
 # ---------------------------------------------------------------- text
 
 

@@ -28,7 +28,8 @@ Wanted = Callable[[Message], bool]
 LEAST_WINDOW = 500  # offsets: the first look back; a batch rarely has more
 WIDER = 4  # how much further each look back reaches
 LOOK_EVERY_S = 0.1
-GROWN_EVERY_S = 5.0  # added partitions are noticed within this
+GROWN_EVERY_S = 2.0  # added partitions are noticed within this
+UNSEEN = -1
 APART_S = 30.0  # between two notes that a partition cannot be asked
 
 
@@ -69,7 +70,7 @@ class Follower:
     """What is written behind `at` from now on, look by look."""
 
     reader: Reader
-    at: dict[int, int]  # the next offset of each partition
+    at: dict[int, int]  # the next offset of each partition; UNSEEN: from where it ends when it can be asked
     wanted: Wanted
     grows: bool = True  # partitions that are added belong to it
     until: Mapping[int, int] = field(default_factory=dict)  # offsets at which partitions are done
@@ -112,6 +113,8 @@ class Follower:
             if isinstance(end, BrokerError):
                 self._bear(str(tp), end, now_s)
             else:
+                if self.at[tp.partition] == UNSEEN:
+                    self.at[tp.partition] = end
                 ends[tp.partition] = min(end, self.until.get(tp.partition, end))
         return ends
 

@@ -61,12 +61,27 @@ def _nearest(client: Reading, topic: str) -> str:
     return f": did you mean {' or '.join(near)}?" if near else f"; it shows {len(names):,} topics."
 
 
-def logs(client: Reading, topic: str, numbers: Iterable[int], isolation: Isolation) -> dict[int, Span]:
-    """What each partition holds now; with read_committed up to the first transaction that is still open."""
+def logs(
+    client: Reading, topic: str, numbers: Iterable[int], isolation: Isolation, note: Callable[[str], None]
+) -> dict[int, Span]:
+    """What each partition holds now; with read_committed up to the first transaction that is still open. Those that
+    nobody leads at the moment are noted and left out, if others can be asked."""
     tps = [TopicPartition(topic, number) for number in numbers]
-    starts = _offsets(client.list_offsets(tps, at="earliest"))
-    ends = _offsets(client.list_offsets(tps, at="latest", isolation=isolation))
-    return {tp.partition: Span(starts[tp], max(starts[tp], ends[tp])) for tp in tps}
+    starts = _answered(client.list_offsets(tps, at="earliest"), note)
+    ends = _answered(client.list_offsets(list(starts), at="latest", isolation=isolation), note)
+    return {tp.partition: Span(starts[tp], max(starts[tp], end)) for tp, end in ends.items()}
+
+
+def _answered(
+    found: Mapping[TopicPartition, int | BrokerError], note: Callable[[str], None]
+) -> dict[TopicPartition, int]:
+    known = {tp: offset for tp, offset in found.items() if isinstance(offset, int)}
+    for tp, error in found.items():
+        if isinstance(error, BrokerError):
+            if not known or not error.retriable:
+                raise error
+            note(f"{tp} is left out, it cannot be asked now: {error}")
+    return known
 
 
 def begin(
