@@ -22,11 +22,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from heliograph.cli import main
 from heliograph.embedded import Kafka
 from heliograph.types import Cluster
 from tests.broker.engine import assert_same, topics_of
 from tests.broker.processes import Run, write_file
-from tests.kit import Record, create_topic, end_offsets, produce
+from tests.kit import Record, create_topic, end_offsets, produce, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +169,38 @@ def parked(run: Run, flow: str) -> dict[tuple[str, int | None], str]:
     return {
         (one["topic"], one["partition"]): f"{one['reason']}. {one['fix']}" for one in run.status(flow).get("parked", [])
     }
+
+
+def test_messages_looked_at_and_made_with_just_the_permissions_they_need(
+    primary: Kafka, guarded: Kafka, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`messages` with none, with DESCRIBE alone, with READ too; `events` without and with WRITE."""
+    create_topic(guarded.confluent(), topic_name)
+    produce(guarded.confluent(), topic_name, [Record(b"k", b"%d" % n) for n in range(5)])
+    file = a_file(tmp_path, (primary.cluster(), guarded.cluster(user="alice")), topics=topic_name)
+
+    def call(verb: str, code: int, *more: str) -> str:
+        capsys.readouterr()
+        found = main.run([verb, topic_name, str(file), "--cluster", "guarded", *more])
+        said = capsys.readouterr()
+        return said.out + said.err if found == code else ""
+
+    def denied(verb: str) -> None:
+        said = call(verb, 2)
+        assert "TOPIC_AUTHORIZATION_FAILED (cluster guarded, topic " + topic_name in said
+        assert "READ and DESCRIBE" in said
+
+    denied("messages")
+    allow(guarded, ResourceType.TOPIC, topic_name, AclOperation.DESCRIBE)
+    wait_until(lambda: call("messages", 0, "--from", "end"), what="DESCRIBE")  # brokers hear of it a moment later
+    denied("messages")
+    allow(guarded, ResourceType.TOPIC, topic_name, AclOperation.READ)
+    wait_until(lambda: call("messages", 0).count("\n") == 5, what="READ")
+    assert "AUTHORIZATION_FAILED" in call("events", 2)
+    assert end_offsets(guarded.confluent(), topic_name) == {0: 5}
+    allow(guarded, ResourceType.TOPIC, topic_name, AclOperation.WRITE)
+    wait_until(lambda: call("events", 0, "--count", "7"), what="WRITE")
+    assert end_offsets(guarded.confluent(), topic_name) == {0: 12}
 
 
 INTO, OUT_OF = "primary->guarded", "guarded->backup"

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.cli.compare import compare
 from heliograph.cli.demo import summarise
-from heliograph.cli.events import _headers, _value
+from heliograph.cli.traffic import _headers, _value
 
 A, B, C, D = b"a", b"b", b"c", b"d"
 

@@ -30,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "sync": {"wire", "batch", "policy", "formats", "mirror", "state"},  # what is kept equal beside the records
     "flow": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "spark"},  # coordinators
     "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "flow"},  # looking before and after
+    "messages": {"wire", "batch", "policy", "formats", "mirror"},  # looked at and made up; of mirror the formats
     "metrics": {"flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
     "http": {"state", "flow", "metrics"},  # a border: sockets
     # Flows as Kafka Connect's connectors: its files, its topics, its API
@@ -38,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "control": set(),  # a border: sockets
     "workers": set(),  # a border: sockets; Connect workers, ours or not
     "cli": {
-        *("config", "policy", "state", "sync", "flow", "review", "wire"),
+        *("config", "policy", "state", "sync", "flow", "review", "messages", "wire"),
         *("embedded", "http", "metrics", "control", "connect", "workers"),
     },
 }

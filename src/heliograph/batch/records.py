@@ -122,7 +122,7 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> byt
             _sized(record.key),
             _sized(record.value),
             varint(len(record.headers)),
-            *(_sized(name.encode()) + _sized(value) for name, value in record.headers),
+            *(_sized(name.encode(errors="surrogateescape")) + _sized(value) for name, value in record.headers),
         )
     )
     return varint(len(body)) + body
@@ -151,7 +151,8 @@ def _decode_header(reader: _Reader) -> tuple[str, bytes | None]:
     name = reader.sized()
     if name is None:
         raise IndexError("a header without a name")
-    return name.decode(), reader.sized()
+    # Kafka does not ask that it be UTF-8; whatever it is, it comes out as it went in.
+    return name.decode(errors="surrogateescape"), reader.sized()
 
 
 def varint(value: int) -> bytes:

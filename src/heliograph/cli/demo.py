@@ -17,9 +17,9 @@ import click
 from heliograph import policy
 from heliograph.cli import compare, show, watch
 from heliograph.cli.compare import Difference
-from heliograph.cli.events import Events, Stream
 from heliograph.cli.logs import log_options
 from heliograph.cli.run import make_runner
+from heliograph.cli.traffic import Events, Stream
 from heliograph.embedded.java import find_java
 from heliograph.embedded.kafka import Kafka
 from heliograph.errors import EmbeddedError

@@ -80,6 +80,8 @@ VERBS = {
     "explain": ("heliograph.cli.explain", "Every effective value of a file, and where it came from."),
     "incidents": ("heliograph.cli.incidents", "What went wrong with records on their way, to the offset."),
     "quarantine": ("heliograph.cli.quarantine", "Records that a target refused: list them, see one, send them again."),
+    "messages": ("heliograph.cli.messages", "Look at messages of a topic, on any cluster of a file."),
+    "events": ("heliograph.cli.events", "Produce sample events, to try things with."),
     "keys": ("heliograph.cli.keys", "The configuration keys, and which of them are honoured."),
     "metrics": ("heliograph.cli.metrics", "The metrics that `run --http` serves."),
 }
