@@ -1,0 +1,143 @@
+"""What one fetch of a shared topic brought, divided by where each record's labels say it came from.
+
+Answers for shares by target, with the records' own times, and without the labels if they are not to be kept; for
+records whose labels are missing or absurd; and for stopping before a record whose target is not known yet: nobody may
+pass it. What labels are is `labels`' affair, what becomes of strange records and new targets the task's.
+
+Invariants (beside those of `sharing`):
+A. Where a record goes depends on its labels alone: read again after a restart, it goes to the same place.
+B. All shares end before the first record that belongs to none of the targets, though its labels can be read.
+C. A strange record is in no share and in no count: it is a hole in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.batch import columns as c
+from heliograph.batch import header
+from heliograph.batch.labels import Absurd
+from heliograph.batch.records import Record, decode
+from heliograph.batch.sharing import Shares, Sharing
+from heliograph.types import TopicPartition
+
+
+class Targets:
+    """Where records may go, by the topic and partition that they came from; the index is that of the share."""
+
+    def __init__(self, origins: Sequence[TopicPartition]) -> None:
+        import numpy as np
+
+        from heliograph.batch import labelling
+
+        self.origins = tuple(origins)
+        texts = [one.topic.encode() for one in self.origins]
+        ends = np.cumsum([0, *map(len, texts)])
+        self.names = np.frombuffer(b"".join(texts) or b"\0", np.uint8)
+        self.entries = np.empty((len(texts), 3), np.int64)
+        self.entries[:, labelling.E_NAME] = ends[:-1]
+        self.entries[:, labelling.E_SIZE] = [len(text) for text in texts]
+        self.entries[:, labelling.E_PARTITION] = [one.partition for one in self.origins]
+        self.slots = np.full(1 << max(2 * len(texts), 4).bit_length(), -1, np.int64)
+        labelling.index(self.names, self.entries, self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Strange:
+    """A record that cannot be put back, as it lies in the shared topic."""
+
+    record: Record
+    why: Absurd
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    shares: Shares
+    strange: tuple[Strange, ...]
+    unknown: tuple[TopicPartition, ...]  # in the first batch that has any; the shares end before the first of these
+
+
+def demux(records: bytes | memoryview, targets: Targets, *, keep: bool) -> Sorted:
+    """The whole batches in `records`, divided, up to the first that is corrupt; that one alone is an error.
+    `keep`: with their labels."""
+    sorting = _Demux(targets, keep)
+    shares = sorting.walk(records)
+    return Sorted(shares, tuple(sorting.strange), sorting.unknown)
+
+
+class _Demux(Sharing):
+    def __init__(self, targets: Targets, keep: bool) -> None:
+        super().__init__(len(targets.origins))
+        self._table, self._strip = targets, not keep
+        self.strange: list[Strange] = []
+        self.unknown: tuple[TopicPartition, ...] = ()
+
+    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> bytes:
+        import numpy as np
+
+        from heliograph.batch import labelling
+
+        payload, table = self._unpacked(head, batch), self._table
+        rows = np.empty((head.count, labelling.RECORD_COLUMNS), np.int64)
+        code = labelling.sort(
+            *(payload, head.count, head.base_timestamp, head.max_timestamp, head.log_append_time, self._strip),
+            *(table.names, table.entries, table.slots, rows),
+        )
+        if code != c.OK:
+            raise self._corrupt(head, "its records make no sense")
+        whose = rows[:, labelling.R_TARGET]
+        count = head.count
+        if (whose == labelling.UNKNOWN).any():  # invariant B
+            self._full = True
+            self.unknown = _named(payload, rows[whose == labelling.UNKNOWN])
+            count = int((whose == labelling.UNKNOWN).argmax())
+            if not count:
+                return b""
+            like = _ended(like, int(rows[count, labelling.R_DELTA]) - 1)
+        if (whose[:count] < labelling.UNKNOWN).any():
+            self._set_aside(batch, head, rows[:count])
+        tally = np.zeros((self._targets, 3), np.int64)
+        labelling.weigh(rows, count, tally)
+        starts = np.concatenate(([0], np.cumsum(tally[:, labelling.T_BYTES])))
+        out = np.empty(int(starts[-1]), np.uint8)
+        labelling.put_back(payload, rows, count, head.base_timestamp, starts[:-1].copy(), out)
+        for target in tally[:, labelling.T_COUNT].nonzero()[0].tolist():
+            _, number, newest = tally[target].tolist()
+            self._put(target, out[starts[target] : starts[target + 1]].data, number, _timed(like, newest))
+        return like
+
+    def _set_aside(self, batch: memoryview, head: header.Header, rows: Any) -> None:
+        from heliograph.batch import labelling
+
+        whose = rows[:, labelling.R_TARGET]
+        by_offset = {record.offset: record for record in decode(batch, check_crc=False)}
+        for row in rows[whose < labelling.UNKNOWN]:
+            record = by_offset[head.base_offset + int(row[labelling.R_DELTA])]
+            self.strange.append(Strange(record, Absurd(int(row[labelling.R_TARGET]))))
+
+
+def _named(payload: Any, rows: Any) -> tuple[TopicPartition, ...]:
+    from heliograph.batch import labelling
+
+    found: dict[TopicPartition, None] = {}
+    for row in rows:
+        at, size = int(row[labelling.R_TOPIC]), int(row[labelling.R_TOPIC_SIZE])
+        found[TopicPartition(bytes(payload[at : at + size]).decode(), int(row[labelling.R_PARTITION]))] = None
+    return tuple(found)
+
+
+def _ended(like: bytes, last_offset_delta: int) -> bytes:
+    """A header that ends there."""
+    made = bytearray(like)
+    made[header.LAST_OFFSET_DELTA : header.BASE_TIMESTAMP] = last_offset_delta.to_bytes(4, "big")
+    return bytes(made)
+
+
+def _timed(like: bytes, newest: int) -> bytes:
+    """A header of records that have times of their own, the newest of them this."""
+    made = bytearray(like)
+    made[header.ATTRIBUTES + 1] &= ~header.LOG_APPEND_TIME & 0xFF
+    made[header.MAX_TIMESTAMP : header.PRODUCER_ID] = newest.to_bytes(8, "big", signed=True)
+    return bytes(made)
