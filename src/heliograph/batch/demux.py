@@ -1,13 +1,12 @@
 """What one fetch of a shared topic brought, divided by where each record's labels say it came from.
 
-Answers for shares by target, with the records' own times, and without the labels if they are not to be kept; for
-records whose labels are missing or absurd; and for stopping before a record whose target is not known yet: nobody may
-pass it. What labels are is `labels`' affair, what becomes of strange records and new targets the task's.
+Answers for shares by target, with the records' own times, and without the labels if they are not to be kept; and for
+naming the records that are in none: those whose labels are missing or absurd, and those of targets that are not known
+yet. What labels are is `labels`' affair, what becomes of such records the task's.
 
 Invariants (beside those of `sharing`):
 A. Where a record goes depends on its labels alone: read again after a restart, it goes to the same place.
-B. All shares end before the first record that belongs to none of the targets, though its labels can be read.
-C. A strange record is in no share and in no count: it is a hole in all of them.
+B. A record that is in no share is named, by its offset: nobody may pass it unseen.
 """
 
 from __future__ import annotations
@@ -56,7 +55,10 @@ class Strange:
 class Sorted:
     shares: Shares
     strange: tuple[Strange, ...]
-    unknown: tuple[TopicPartition, ...]  # in the first batch that has any; the shares end before the first of these
+    unknown: dict[
+        TopicPartition, int
+    ]  # where records came from that go to none of the targets: the first offset of each
+    next_offset: int  # right after what was divided; -1: nothing was
 
 
 def demux(records: bytes | memoryview, targets: Targets, *, keep: bool) -> Sorted:
@@ -64,7 +66,7 @@ def demux(records: bytes | memoryview, targets: Targets, *, keep: bool) -> Sorte
     `keep`: with their labels."""
     sorting = _Demux(targets, keep)
     shares = sorting.walk(records)
-    return Sorted(shares, tuple(sorting.strange), sorting.unknown)
+    return Sorted(shares, tuple(sorting.strange), sorting.unknown, sorting.next_offset)
 
 
 class _Demux(Sharing):
@@ -72,9 +74,13 @@ class _Demux(Sharing):
         super().__init__(len(targets.origins))
         self._table, self._strip = targets, not keep
         self.strange: list[Strange] = []
-        self.unknown: tuple[TopicPartition, ...] = ()
+        self.unknown: dict[TopicPartition, int] = {}
 
-    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> bytes:
+    @property
+    def next_offset(self) -> int:
+        return header.Header.parse(self._last).last_offset + 1 if self._last else -1
+
+    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> None:
         import numpy as np
 
         from heliograph.batch import labelling
@@ -88,51 +94,34 @@ class _Demux(Sharing):
         if code != c.OK:
             raise self._corrupt(head, "its records make no sense")
         whose = rows[:, labelling.R_TARGET]
-        count = head.count
-        if (whose == labelling.UNKNOWN).any():  # invariant B
-            self._full = True
-            self.unknown = _named(payload, rows[whose == labelling.UNKNOWN])
-            count = int((whose == labelling.UNKNOWN).argmax())
-            if not count:
-                return b""
-            like = _ended(like, int(rows[count, labelling.R_DELTA]) - 1)
-        if (whose[:count] < labelling.UNKNOWN).any():
-            self._set_aside(batch, head, rows[:count])
+        if (whose == labelling.UNKNOWN).any():
+            self._name(payload, head, rows[whose == labelling.UNKNOWN])
+        if (whose < labelling.UNKNOWN).any():
+            self._set_aside(batch, head, rows[whose < labelling.UNKNOWN])
         tally = np.zeros((self._targets, 3), np.int64)
-        labelling.weigh(rows, count, tally)
+        labelling.weigh(rows, tally)
         starts = np.concatenate(([0], np.cumsum(tally[:, labelling.T_BYTES])))
         out = np.empty(int(starts[-1]), np.uint8)
-        labelling.put_back(payload, rows, count, head.base_timestamp, starts[:-1].copy(), out)
+        labelling.put_back(payload, rows, head.base_timestamp, starts[:-1].copy(), out)
         for target in tally[:, labelling.T_COUNT].nonzero()[0].tolist():
             _, number, newest = tally[target].tolist()
             self._put(target, out[starts[target] : starts[target + 1]].data, number, _timed(like, newest))
-        return like
 
     def _set_aside(self, batch: memoryview, head: header.Header, rows: Any) -> None:
         from heliograph.batch import labelling
 
-        whose = rows[:, labelling.R_TARGET]
         by_offset = {record.offset: record for record in decode(batch, check_crc=False)}
-        for row in rows[whose < labelling.UNKNOWN]:
+        for row in rows:
             record = by_offset[head.base_offset + int(row[labelling.R_DELTA])]
             self.strange.append(Strange(record, Absurd(int(row[labelling.R_TARGET]))))
 
+    def _name(self, payload: Any, head: header.Header, rows: Any) -> None:
+        from heliograph.batch import labelling
 
-def _named(payload: Any, rows: Any) -> tuple[TopicPartition, ...]:
-    from heliograph.batch import labelling
-
-    found: dict[TopicPartition, None] = {}
-    for row in rows:
-        at, size = int(row[labelling.R_TOPIC]), int(row[labelling.R_TOPIC_SIZE])
-        found[TopicPartition(bytes(payload[at : at + size]).decode(), int(row[labelling.R_PARTITION]))] = None
-    return tuple(found)
-
-
-def _ended(like: bytes, last_offset_delta: int) -> bytes:
-    """A header that ends there."""
-    made = bytearray(like)
-    made[header.LAST_OFFSET_DELTA : header.BASE_TIMESTAMP] = last_offset_delta.to_bytes(4, "big")
-    return bytes(made)
+        for row in rows:
+            at, size = int(row[labelling.R_TOPIC]), int(row[labelling.R_TOPIC_SIZE])
+            origin = TopicPartition(bytes(payload[at : at + size]).decode(), int(row[labelling.R_PARTITION]))
+            self.unknown.setdefault(origin, head.base_offset + int(row[labelling.R_DELTA]))
 
 
 def _timed(like: bytes, newest: int) -> bytes:

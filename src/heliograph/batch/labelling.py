@@ -323,10 +323,10 @@ def sort(b, count, base_ts, max_ts, append_time, strip, names, entries, slots, r
     return OK if at == end else CORRUPT
 
 
-@_kernel(nb.int64(k._rows, nb.int64, k._rows))
-def weigh(rows, count, tally):
-    """What each target gets of the first `count` records: bytes, records, the newest time."""
-    for n in range(count):
+@_kernel(nb.int64(k._rows, k._rows))
+def weigh(rows, tally):
+    """What each target gets: bytes, records, the newest time."""
+    for n in range(len(rows)):
         target = rows[n, R_TARGET]
         if target < 0:
             continue
@@ -337,10 +337,10 @@ def weigh(rows, count, tally):
     return OK
 
 
-@_kernel(nb.int64(k._bytes, k._rows, nb.int64, nb.int64, k._longs, k._room))
-def put_back(b, rows, count, base_ts, starts, out):
-    """Copy the first `count` records to their targets' parts of `out`, which begin at `starts` (and are moved on)."""
-    for n in range(count):
+@_kernel(nb.int64(k._bytes, k._rows, nb.int64, k._longs, k._room))
+def put_back(b, rows, base_ts, starts, out):
+    """Copy each record to its target's part of `out`, which begins at `starts` (and is moved on)."""
+    for n in range(len(rows)):
         row = rows[n]
         target = row[R_TARGET]
         if target < 0:

@@ -32,7 +32,7 @@ class _Mux(Sharing):
         super().__init__(1)
         self._front, self._timed, self._back, self._numbered, self._added = _encoded(stamp)
 
-    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> bytes:
+    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> None:
         import numpy as np
 
         from heliograph.batch import labelling
@@ -49,7 +49,6 @@ class _Mux(Sharing):
         if size < 0:
             raise self._corrupt(head, "its records make no sense")
         self._put(0, out[:size].data, head.count, like)
-        return like
 
 
 @lru_cache(maxsize=4096)

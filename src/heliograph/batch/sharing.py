@@ -40,7 +40,6 @@ class Sharing:
         self._ends = [-1] * targets  # the last offset in each share
         self._last: bytes = b""  # the header of the last batch
         self._bytes_by_codec = [0] * (header.CODEC_MASK + 1)
-        self._full = False  # nothing behind here is to be taken
 
     def walk(self, records: bytes | memoryview) -> Shares:
         """The shares of the whole batches in `records`, up to the first that is corrupt; that one alone is an error.
@@ -49,7 +48,7 @@ class Sharing:
         """
         view = _upgraded(memoryview(records))
         at = 0
-        while len(view) - at >= header.SIZE and not self._full:
+        while len(view) - at >= header.SIZE:
             size = int.from_bytes(view[at + header.LENGTH : at + header.LEADER_EPOCH], "big", signed=True)
             size += header.PREFIX
             if size >= header.SIZE and at + size > len(view):
@@ -63,9 +62,8 @@ class Sharing:
             at += size
         return self._shares()
 
-    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> bytes:
-        """Take a batch with records apart, by `_put`. `like`: its header; the answer: the header of what was taken,
-        empty for nothing. When it raises, nothing was."""
+    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> None:
+        """Take a batch with records apart, by `_put`; `like` is its header. When it raises, nothing was taken."""
         raise NotImplementedError
 
     def _add(self, batch: memoryview) -> None:
@@ -80,7 +78,7 @@ class Sharing:
                 buffer += batch
             self._ends = [head.base_offset + head.last_offset_delta] * self._targets
         elif head.count:
-            like = self._divide(head, batch, like) or self._last
+            self._divide(head, batch, like)
         self._last = like  # only now: behind a batch that cannot be taken apart no share may end
 
     def _unpacked(self, head: header.Header, batch: memoryview) -> Any:

@@ -49,7 +49,7 @@ def split(records: bytes | memoryview, targets: int) -> Shares:
 
 
 class _Split(Sharing):
-    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> bytes:
+    def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> None:
         import numpy as np
 
         from heliograph.batch import routing
@@ -65,4 +65,3 @@ class _Split(Sharing):
         for target, (begin, end, count) in enumerate(zip(starts, starts[1:], tally[:, 1], strict=False)):
             if count:
                 self._put(target, out[begin:end].data, int(count), like)
-        return like
