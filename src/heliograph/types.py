@@ -110,6 +110,28 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
+class Mux:
+    """Topics of a cluster that go into one shared topic, each record with headers that say where it came from."""
+
+    topics: tuple[str, ...]  # names or regular expressions, matched in full
+    topic: str  # the shared one
+    identifier: str  # how the source is called in the headers
+    partitions: int  # of the shared topic, when it is made
+    headers: tuple[str, ...]  # which of them are written, beside those without which there is no way back
+
+
+@dataclass(frozen=True, slots=True)
+class Demux:
+    """A shared topic whose records are put back: into topics called as at their source, or with a prefix."""
+
+    topic: str  # the shared one, as it is called here
+    prefix: str  # of the topics: empty, or the source's alias and a separator
+    keep_headers: bool
+    spoke: Cluster  # where its records came from: asked how the topics are that are to be made
+    replication_factor: int = 2
+
+
+@dataclass(frozen=True, slots=True)
 class Policies:
     """What a flow does about what should not have happened. `stop` parks the partition; the others always go on."""
 
@@ -173,7 +195,15 @@ class Flow:
     admin_timeout_s: float = 60.0
     on: Policies = Policies()
     caps: tuple[Cap, ...] = ()
+    # stages: a flow that has one copies nothing else, and may begin and end in one cluster
+    mux: Mux | None = None
+    demux: tuple[Demux, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.source.alias}->{self.target.alias}"
+        stage = ".mux" if self.mux else ".demux" if self.demux else ""
+        return f"{self.source.alias}->{self.target.alias}{stage}"
+
+    @property
+    def staged(self) -> bool:
+        return self.mux is not None or bool(self.demux)

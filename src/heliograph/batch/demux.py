@@ -11,7 +11,7 @@ B. A record that is in no share is named, by its offset: nobody may pass it unse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,18 +61,33 @@ class Sorted:
     next_offset: int  # right after what was divided; -1: nothing was
 
 
-def demux(records: bytes | memoryview, targets: Targets, *, keep: bool) -> Sorted:
+def demux(
+    records: bytes | memoryview,
+    targets: Targets,
+    *,
+    keep: bool,
+    refuses: Callable[[TopicPartition], bool] = lambda origin: False,
+) -> Sorted:
     """The whole batches in `records`, divided, up to the first that is corrupt; that one alone is an error.
-    `keep`: with their labels."""
-    sorting = _Demux(targets, keep)
+    `keep`: with their labels. `refuses`: origins that are not in `targets` and never will be: records of theirs are
+    strange."""
+    sorting = _Demux(targets, keep, refuses)
     shares = sorting.walk(records)
     return Sorted(shares, tuple(sorting.strange), sorting.unknown, sorting.next_offset)
 
 
+def nothing_until(offset: int) -> bytes:
+    """A fetch without records that ends before this offset."""
+    batch = bytearray(header.SIZE)
+    header.write(batch, codec=0, count=0, last_offset_delta=0, base_timestamp=-1, max_timestamp=-1)
+    batch[header.BASE_OFFSET : header.LENGTH] = (offset - 1).to_bytes(8, "big")
+    return bytes(batch) if offset > 0 else b""
+
+
 class _Demux(Sharing):
-    def __init__(self, targets: Targets, keep: bool) -> None:
+    def __init__(self, targets: Targets, keep: bool, refuses: Callable[[TopicPartition], bool]) -> None:
         super().__init__(len(targets.origins))
-        self._table, self._strip = targets, not keep
+        self._table, self._strip, self._refuses = targets, not keep, refuses
         self.strange: list[Strange] = []
         self.unknown: dict[TopicPartition, int] = {}
 
@@ -95,7 +110,7 @@ class _Demux(Sharing):
             raise self._corrupt(head, "its records make no sense")
         whose = rows[:, labelling.R_TARGET]
         if (whose == labelling.UNKNOWN).any():
-            self._name(payload, head, rows[whose == labelling.UNKNOWN])
+            self._name(payload, head, rows)
         if (whose < labelling.UNKNOWN).any():
             self._set_aside(batch, head, rows[whose < labelling.UNKNOWN])
         tally = np.zeros((self._targets, 3), np.int64)
@@ -116,12 +131,16 @@ class _Demux(Sharing):
             self.strange.append(Strange(record, Absurd(int(row[labelling.R_TARGET]))))
 
     def _name(self, payload: Any, head: header.Header, rows: Any) -> None:
+        """Where records of unknown targets came from; those that are refused are marked as strange."""
         from heliograph.batch import labelling
 
-        for row in rows:
+        for row in rows[rows[:, labelling.R_TARGET] == labelling.UNKNOWN]:
             at, size = int(row[labelling.R_TOPIC]), int(row[labelling.R_TOPIC_SIZE])
             origin = TopicPartition(bytes(payload[at : at + size]).decode(), int(row[labelling.R_PARTITION]))
-            self.unknown.setdefault(origin, head.base_offset + int(row[labelling.R_DELTA]))
+            if self._refuses(origin):
+                rows[rows[:, labelling.R_DELTA] == row[labelling.R_DELTA], labelling.R_TARGET] = Absurd.FORBIDDEN
+            else:
+                self.unknown.setdefault(origin, head.base_offset + int(row[labelling.R_DELTA]))
 
 
 def _timed(like: bytes, newest: int) -> bytes:

@@ -7,6 +7,8 @@ property test holds the two together.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,call-arg,attr-defined"
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from heliograph.batch import kernels as k
@@ -83,7 +85,7 @@ def stamp(b, count, base, base_ts, max_ts, append_time, front, timed, back, numb
     times = numbers = 0
     known = np.int64(LOWEST)  # whose text is in `time`
     at = np.int64(0)
-    o = np.int64(0)
+    o: Any = np.int64(0)
     end = np.int64(len(b))
     for _ in range(count):
         size, at = _varint(b, at, end)

@@ -64,6 +64,7 @@ class Absurd(IntEnum):
     PARTITION = -5
     TIMESTAMP = -6
     OFFSET = -7
+    FORBIDDEN = -8  # readable, and not to be followed: whoever divides records says so
 
     @property
     def words(self) -> str:
@@ -74,6 +75,10 @@ class Absurd(IntEnum):
             Absurd.PARTITION: f"{NAMES[Label.PARTITION]} is no partition's number",
             Absurd.TIMESTAMP: f"{NAMES[Label.TIMESTAMP]} is neither RFC 3339 nor milliseconds since 1970",
             Absurd.OFFSET: f"{NAMES[Label.OFFSET]} is no offset",
+            Absurd.FORBIDDEN: (
+                f"{NAMES[Label.TOPIC]} and {NAMES[Label.PARTITION]} name an internal topic, this topic itself, or a "
+                f"partition that the source does not have"
+            ),
         }[self]
 
 
@@ -184,6 +189,14 @@ def time_of(text: bytes) -> int | None:
 def _offset(text: bytes) -> int | None:
     number = int(text) if _NUMBER.fullmatch(text) else -1
     return number if 0 <= number <= MOST else None
+
+
+_INTERNAL = re.compile(r"__.*|mm2.*[.-]internal|.*\.checkpoints\.internal")
+
+
+def is_internal(topic: str) -> bool:
+    """Whether nobody may write to a topic of this name because some record says so."""
+    return _INTERNAL.fullmatch(topic) is not None
 
 
 def chosen(names: Collection[str] | Sequence[str]) -> frozenset[Label]:

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from heliograph.batch import Limits
+from heliograph.batch.demux import Strange
 from heliograph.errors import BatchError, HeliographError, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.budget import Budget
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.puller import Puller
-from heliograph.mirror.strands import Bundle, bundles
+from heliograph.mirror.strands import Brought, Bundle, bundles
 from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
@@ -250,6 +251,8 @@ class Source:
                 lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
                 self.leave(lane)
             return
+        if brought.strange or brought.unknown:
+            self._nobodys(bundle, brought)
         # What rule D skips or a strand has seen is free; what strands share is unpacked, and counts as it came.
         queued_bytes = sum(lane.queued_bytes for lane in takers) - held_bytes
         self.budget.take(self._groups[tp], min(queued_bytes, brought.bytes))
@@ -261,6 +264,32 @@ class Source:
                 self._stalled.add(lane)
         if bundle.reading:
             self._place(bundle)
+
+    def _nobodys(self, bundle: Bundle, brought: Brought) -> None:
+        """Of a shared topic, records that go nowhere: the anchor waits before them, the others go on."""
+        anchor = bundle.anchor
+        if anchor is None:
+            return
+        before = len(anchor.unknown)
+        for origin, offset in brought.unknown.items():
+            anchor.unknown.setdefault(origin, offset)
+        if len(anchor.unknown) > before:
+            named = ", ".join(map(str, sorted(anchor.unknown)[:5]))
+            anchor.read_trouble = f"records of {named} wait until there is a topic for them"
+        if anchor not in bundle.reading:
+            return
+        waits = any(at <= anchor.fetch_offset for at in brought.unknown.values())
+        if brought.strange and brought.strange[0].record.offset <= anchor.fetch_offset:
+            self.leave(anchor)
+            self._warden.strange(anchor, brought.strange, lambda: self._set_aside(bundle, anchor, brought.strange))
+        elif waits:
+            self.leave(anchor)
+
+    def _set_aside(self, bundle: Bundle, anchor: Lane, strange: Sequence[Strange]) -> None:
+        """They are written down: the anchor may pass them."""
+        bundle.aside |= {one.record.offset for one in strange}
+        if anchor.state is State.FLOWING:
+            self.reopen(anchor)
 
     def _full(self, history: bool) -> bool:
         # Only lanes that hold something count, and they are few: those stalled and those in the last response.

@@ -34,6 +34,7 @@ from heliograph.mirror.offsetmap import POINT_EVERY, Span, Writer
 from heliograph.mirror.positions import Position
 from heliograph.mirror.quarantine import parts
 from heliograph.mirror.timing import Spread
+from heliograph.types import TopicPartition
 from heliograph.wire.codes import MESSAGE_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION
 
 # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: somebody else
@@ -138,6 +139,7 @@ class Lane:
     write_trouble: str = ""  # what the target said last instead of taking them
     latency: Spread = field(default_factory=Spread)  # both since they were last told
     age: Spread = field(default_factory=Spread)
+    unknown: dict[TopicPartition, int] = field(default_factory=dict)  # of an anchor: targets that nobody has made yet
 
     @classmethod
     def of(cls, spec: LaneSpec) -> Lane:
@@ -443,7 +445,7 @@ class Lane:
 
     def _note_strand(self, source_offset: int, target_offset: int, records: int, size: int) -> None:
         """A strand's source offsets have holes at nearly every record: what is kept is where a stretch began."""
-        if self.map.last is None or self.unpointed >= POINT_EVERY:
+        if self.spec.stage is None and (self.map.last is None or self.unpointed >= POINT_EVERY):
             self.map.note(source_offset, target_offset, 1)
             self.unpointed = 0
         self.unpointed += records

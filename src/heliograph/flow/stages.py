@@ -1,0 +1,227 @@
+"""Flows that do something to records on their way: which partitions they read, and where the records go.
+
+Mux: topics of a cluster go into one shared topic, there or on another cluster, each source partition into one of its
+partitions. Demux: the records of shared topics go back to where their labels say they came from, on the same cluster.
+Both are strands to the rest of the house: of one source partition, each with a producer id, a sequence and a position
+of its own. Here is what a survey comes to for them; topics are made by `flow.places`.
+
+Invariants:
+  a. A source partition goes to one shared partition for good: where its position says, whatever the number is now. So
+     the order of its records holds.
+  b. Targets of a shared partition are added as records for them are found, behind those that are known, and stay.
+  c. A target is in a route only when its partition is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from heliograph import policy
+from heliograph.batch.labels import Stamp, chosen
+from heliograph.flow.places import Places, Unplaced
+from heliograph.flow.status import ParkedPartition
+from heliograph.flow.topics import Route, Survey, Topics, Withhold
+from heliograph.mirror.assignment import LaneSpec, PutBack, Stage
+from heliograph.mirror.positions import Position, murmur2
+from heliograph.types import Demux, Flow, Mux, TopicPartition
+from heliograph.wire import Client, TopicMeta
+
+Known = Callable[[], Mapping[TopicPartition, Position]]
+
+
+class Surveyor(Protocol):
+    """What a coordinator needs to know of topics."""
+
+    def survey(self) -> Survey: ...
+
+    def change(self, flow: Flow) -> None: ...
+
+    def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool: ...
+
+    def forget_limits(self, remotes: Iterable[str] | None = None) -> None: ...
+
+
+def survey_of(flow: Flow, source: Client, target: Client, *, withhold: Withhold, known: Known) -> Surveyor:
+    if flow.mux is not None:
+        return MuxSurvey(flow, source, target, known)
+    if flow.demux:
+        return DemuxSurvey(flow, source, target, known)
+    return Topics(flow, source, target, withhold=withhold, known=known)
+
+
+def may_begin(route: Route, position: Position) -> bool:
+    """Every strand of the position has its place. (A position that is written without one of them could be all that
+    compaction leaves, and that strand would be begun twice.)"""
+    return bool(position.targets) and set(position.targets) <= set(route.strands)
+
+
+def staged_lanes(
+    route: Route, position: Position, told: frozenset[tuple[str, int, str]], *, history: bool
+) -> list[LaneSpec]:
+    """A lane for each strand of the position."""
+    stage_of = dict(zip(route.strands, route.stages, strict=True))
+    limit_of = dict(zip(route.strands, route.limits, strict=True))
+    return [
+        LaneSpec(
+            *(route.tp, route.topic_id, target, own, limit_of[target]),
+            told=told,
+            strands=len(position.strands),
+            history=history,
+            stage=stage_of[target],
+            strand=index,
+        )
+        for index, (target, own) in enumerate(zip(position.targets, position.strands, strict=True))
+    ]
+
+
+def shared_partition(tp: TopicPartition, partitions: int) -> int:
+    """Neighbours go to neighbours, so that a topic alone uses all of them."""
+    return (murmur2(tp.topic.encode()) + tp.partition) % partitions
+
+
+class MuxSurvey:
+    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+        self.flow = flow
+        self._source, self._known = source, known
+        self._places = Places(flow, target)
+        self._cluster_id = ""
+
+    def change(self, flow: Flow) -> None:
+        self.flow = flow
+        self._places.flow = flow
+
+    def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool:
+        return False
+
+    def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
+        self._places.forget_limits(remotes)
+
+    def survey(self) -> Survey:
+        mux = self.flow.mux
+        assert mux is not None
+        wanted = self._wanted(mux)
+        if not wanted:
+            return Survey()
+        shared = self._places.shared(mux, self._source, wanted)
+        if isinstance(shared, Unplaced):
+            return Survey(
+                (), tuple(ParkedPartition(name, None, shared.reason, shared.fix) for name in wanted), len(wanted)
+            )
+        self._cluster_id = self._cluster_id or self._source.cluster_id()
+        routes: list[Route] = []
+        parked: list[ParkedPartition] = []
+        for topic in wanted.values():
+            for partition in sorted(topic.partitions):
+                self._route(mux, TopicPartition(topic.name, partition), topic, shared, routes, parked)
+        return Survey(tuple(routes), tuple(parked), len(wanted))
+
+    def _wanted(self, mux: Mux) -> dict[str, TopicMeta]:
+        names = policy.Filter(mux.topics)
+        rules = policy.of(self.flow)
+        return {
+            name: topic
+            for name, topic in sorted(self._source.metadata(None).topics.items())
+            if topic.partitions
+            and names.accepts(name)
+            and name != mux.topic
+            and not (topic.internal or rules.is_internal(name) or rules.is_heartbeats(name))
+        }
+
+    def _route(
+        self,
+        mux: Mux,
+        tp: TopicPartition,
+        topic: TopicMeta,
+        shared: int,
+        routes: list[Route],
+        parked: list[ParkedPartition],
+    ) -> None:
+        position = self._known().get(tp)
+        remote = TopicPartition(mux.topic, shared_partition(tp, shared))
+        if position is not None and position.claimed and position.targets:
+            begun = position.targets[0]
+            if begun.topic != mux.topic:
+                why = f"its records were begun into {begun.topic} and are now to go into {mux.topic}"
+                fix = f"put {self.flow.name} topic back, or begin it anew: heliograph offsets reset"
+                parked.append(ParkedPartition(*tp, why, fix))
+                return
+            remote = begun  # invariant a
+        stamp = Stamp(
+            *(tp, self.flow.source.bootstrap, mux.topic, mux.identifier, self._cluster_id, chosen(mux.headers)),
+        )
+        limit = self._places.limit(mux.topic)
+        routes.append(Route(tp, topic.id, remote, limit, (remote,), (stamp,), (limit,)))
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """What tasks found in the records of one shared partition."""
+
+    origins: dict[TopicPartition, None] = field(default_factory=dict)
+
+
+class DemuxSurvey:
+    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+        self.flow = flow
+        self._source, self._known = source, known
+        self._places = Places(flow, target)
+        self._wishes: dict[TopicPartition, _Wishes] = {}
+        self._lock = threading.Lock()
+
+    def change(self, flow: Flow) -> None:
+        self.flow = flow
+        self._places.flow = flow
+
+    def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool:
+        with self._lock:
+            wishes = self._wishes.setdefault(tp, _Wishes()).origins
+            before = len(wishes)
+            wishes.update(dict.fromkeys(origins))
+            return len(wishes) > before
+
+    def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
+        self._places.forget_limits(remotes)
+
+    def survey(self) -> Survey:
+        rules = {rule.topic: rule for rule in self.flow.demux}
+        topics = self._source.metadata(sorted(rules)).topics
+        routes: list[Route] = []
+        parked: list[ParkedPartition] = []
+        for name, rule in sorted(rules.items()):
+            topic = topics.get(name)
+            if topic is None or not topic.partitions:
+                why = f"{self.flow.source.alias} has no topic {name} yet: nothing has come from {rule.spoke.alias}"
+                parked.append(ParkedPartition(name, None, why, "start what multiplexes there, and the link"))
+                continue
+            self._routes(rule, topic, routes, parked)
+        return Survey(tuple(routes), tuple(parked), len(rules))
+
+    def _routes(self, rule: Demux, topic: TopicMeta, routes: list[Route], parked: list[ParkedPartition]) -> None:
+        tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
+        found = {tp: self._origins(tp, rule) for tp in tps}
+        placed = self._places.of_origins(rule, {origin for origins in found.values() for origin in origins})
+        parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for one in placed.unplaced)
+        limit = self._places.limit(topic.name)
+        for tp in tps:
+            there = [origin for origin in found[tp] if origin in placed.there]
+            refused = frozenset(found[tp]) & placed.refused
+            strands = (tp, *(TopicPartition(rule.prefix + origin.topic, origin.partition) for origin in there))
+            stages: tuple[Stage, ...] = (
+                PutBack(None, rule.keep_headers, refused),
+                *(PutBack(origin, rule.keep_headers) for origin in there),
+            )
+            limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
+            routes.append(Route(tp, topic.id, tp, limit, strands, stages, limits))
+
+    def _origins(self, tp: TopicPartition, rule: Demux) -> list[TopicPartition]:
+        """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
+        what was found since (invariant b)."""
+        position = self._known().get(tp)
+        targets = position.targets[1:] if position is not None else ()
+        known = dict.fromkeys(TopicPartition(one.topic.removeprefix(rule.prefix), one.partition) for one in targets)
+        with self._lock:
+            known.update(self._wishes.get(tp, _Wishes()).origins)
+        return list(known)

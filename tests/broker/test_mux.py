@@ -1,0 +1,194 @@
+"""Topics that travel together: multiplexed on a spoke, carried over by a flow of our own, put back on the hub; and
+straight to the hub. Each step crashes again and again. Judged by what confluent-kafka reads on both clusters: every
+record once, in its own topic and partition, in order, with its time, key, value and headers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from heliograph.batch.labels import NAMES, time_text
+from heliograph.embedded import Kafka
+from heliograph.errors import BrokerError
+from heliograph.state.quarantine import Kept, Quarantine
+from heliograph.types import Cluster, Demux, Flow, Mux
+from heliograph.wire import Client
+from tests.broker.engine import Engine, one_flow
+from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
+
+CRASHES = int(os.environ.get("HELIOGRAPH_KILLS", "2"))  # of each step
+COUNT = 3_000  # of each topic
+
+
+def records(count: int, partitions: int, begin: int = 0) -> list[Record]:
+    """With keys, values, headers and times of every shape, among them headers that are called like ours."""
+    now_ms = int(time.time() * 1000) - 3_600_000
+    found = []
+    for n in range(begin, begin + count):
+        own: tuple[tuple[str, bytes | None], ...] = (("n", b"%d" % n),)
+        if n % 5 == 1:
+            own += ((NAMES[0], b"elsewhere"), (NAMES[1], b"77"), ("twice", None), ("twice", b""))
+        elif n % 5 == 2:
+            own += ((NAMES[7], b"absurd"),)
+        key = None if n % 3 else b"key-%d" % (n % 50)
+        value = None if n % 17 == 3 else b"%d:" % n + b"abcdefgh" * (n % 20)
+        found.append(Record(key, value, own, now_ms + n * 7, n % partitions))
+    return found
+
+
+def muxes(source: Cluster, target: Cluster, shared: str, *topics: str, **more: Any) -> Flow:
+    flow = one_flow(source, target, **{"positions_topic": f"mm2-mux.{shared}.internal", **more})
+    return replace(flow, mux=Mux(topics, shared, "the spoke", 3, NAMES))
+
+
+def demuxes(hub: Cluster, spoke: Cluster, shared: str, prefix: str, *, keep: bool) -> Flow:
+    flow = one_flow(hub, hub, positions_topic=f"mm2-demux.{shared}.internal")
+    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1),))
+
+
+class Step:
+    """An engine that is made to crash at a moment, as a worker that is killed: what it did not write down is lost."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.engine = Engine(flow)
+
+    def crash(self) -> None:
+        before, self.engine.crash_after = self.engine.crashes, 50
+        wait_until(lambda: self.engine.crashes > before, what=f"a crash of {self.engine.flow.name}", timeout_seconds=60)
+        self.engine.crash_after = None
+
+
+def of_topic(client: Mapping[str, str], topic: str) -> dict[int, list[tuple[Any, ...]]]:
+    return {p: [one.content for one in some] for p, some in read_all(client, topic).items()}
+
+
+def counted(client: Mapping[str, str], topic: str) -> int:
+    try:
+        return sum(end_offsets(client, topic).values())
+    except KeyError:
+        return 0
+
+
+def test_mux_link_and_demux_each_record_once_whatever_crashes(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    spoke, hub = primary.confluent(), backup.confluent()
+    one, two = create_topic(spoke, f"{topic_name}-one", 3), create_topic(spoke, f"{topic_name}-two", 2)
+    other = create_topic(spoke, f"{topic_name}-other", 1)
+    shared = f"mux-{topic_name}"
+    produce(spoke, one, records(COUNT, 3), config={"compression.type": "lz4"})
+    produce(spoke, other, records(10, 1))
+    steps = [
+        Step(muxes(primary.cluster(), primary.cluster(), shared, one, two)),
+        Step(one_flow(primary.cluster(), backup.cluster(), shared)),
+        Step(demuxes(backup.cluster(), primary.cluster(), f"primary.{shared}", "back.", keep=False)),
+    ]
+    feeding = threading.Thread(target=_feed, args=(spoke, two), daemon=True)
+    with steps[0].engine, steps[1].engine, steps[2].engine:
+        steps[2].engine.wait(lambda: counted(hub, f"back.{one}") > 0, what="the first records back")
+        feeding.start()
+        for _ in range(CRASHES):
+            for step in steps:
+                step.crash()
+        feeding.join(60)
+        for topic in (one, two):
+            steps[2].engine.wait(
+                lambda topic=topic: counted(hub, f"back.{topic}") >= counted(spoke, topic),  # type: ignore[misc]
+                what=f"all of {topic} at the hub",
+            )
+    assert [step.engine.crashes >= CRASHES for step in steps] == [True] * 3
+    assert of_topic(hub, f"back.{one}") == of_topic(spoke, one)
+    assert of_topic(hub, f"back.{two}") == of_topic(spoke, two)
+    assert counted(hub, f"back.{other}") == 0
+    _labels_are_right(primary, spoke, shared, {one, two})
+
+
+def _feed(client: Mapping[str, str], topic: str) -> None:
+    """In small batches, while everything crashes."""
+    for begin in range(0, COUNT, 100):
+        produce(client, topic, records(100, 2, begin))
+        time.sleep(0.15)  # a rate, not a wait for anything
+
+
+def _labels_are_right(kafka: Kafka, client: Mapping[str, str], shared: str, topics: set[str]) -> None:
+    """All eight, on every record of the shared topic; and a source partition lies in one of its partitions, in order."""
+    sources = {topic: read_all(client, topic) for topic in topics}
+    lies: dict[tuple[str, int], set[int]] = {}
+    reached: dict[tuple[str, int], int] = {}
+    for place, some in read_all(client, shared).items():
+        for record in some:
+            said = dict(record.headers[-8:])
+            assert tuple(name for name, _ in record.headers[-8:]) == NAMES
+            texts = [(said[name] or b"").decode() for name in NAMES]
+            topic, partition, offset = texts[0], int(texts[1]), int(texts[7])
+            origin = sources[topic][partition][offset]
+            assert texts[2:7] == [
+                *(time_text(origin.timestamp_ms), kafka.bootstrap, shared, "the spoke", kafka.cluster_id),
+            ]
+            assert (record.key, record.value, record.headers[:-8]) == (origin.key, origin.value, origin.headers)
+            lies.setdefault((topic, partition), set()).add(place)
+            assert offset == reached.get((topic, partition), -1) + 1, "once, and in order"
+            reached[topic, partition] = offset
+    assert {len(places) for places in lies.values()} == {1}
+    assert sum(end + 1 for end in reached.values()) == 2 * COUNT
+
+
+def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
+    primary: Kafka, backup: Kafka, topic_name: str
+) -> None:
+    """Under their own names, with the labels; somebody else writes to the shared topic; a chosen topic comes late."""
+    spoke, hub = primary.confluent(), backup.confluent()
+    early, late, shared = f"{topic_name}-early", f"{topic_name}-late", f"mux-{topic_name}"
+    create_topic(spoke, early, 2, config={"retention.ms": "12345678", "max.message.bytes": "2000000"})
+    produce(spoke, early, records(200, 2))
+    strangers = [
+        Record(b"k", b"no labels", (("own", b"1"),)),
+        Record(b"k", b"no partition", ((NAMES[0], b"topic"),)),
+        Record(b"k", b"not UTF-8", ((NAMES[0], b"\xff\xfe"), (NAMES[1], b"0"))),
+        Record(b"k", b"internal", ((NAMES[0], b"__consumer_offsets"), (NAMES[1], b"0"))),
+        Record(b"k", b"itself", ((NAMES[0], shared.encode()), (NAMES[1], b"0"))),
+        Record(b"k", b"no such partition", ((NAMES[0], early.encode()), (NAMES[1], b"99"))),
+    ]
+    put_back = demuxes(backup.cluster(), primary.cluster(), shared, "", keep=True)
+    with (
+        Engine(muxes(primary.cluster(), backup.cluster(), shared, f"{topic_name}-.*")) as mux,
+        Engine(put_back) as demux,
+    ):
+        mux.wait(lambda: counted(hub, early) == 200, what="the first topic at the hub")
+        produce(hub, shared, strangers)
+        create_topic(spoke, late, 1)
+        produce(spoke, late, records(100, 1))
+        produce(spoke, early, records(100, 2, 200))
+        demux.wait(lambda: (counted(hub, early), counted(hub, late)) == (300, 100), what="both topics at the hub")
+        demux.wait(lambda: len(_kept(backup, put_back, shared)) == len(strangers), what="strangers in quarantine")
+        demux.wait_copied(shared)
+    kept = _kept(backup, put_back, shared)
+    assert {one.record.value: one.record.headers for one in kept} == {one.value: one.headers for one in strangers}
+    reasons = {one.record.value: one.reason for one in kept}
+    assert "is not a multiplexer" in reasons[b"no labels"]
+    assert "is no topic's name" in reasons[b"not UTF-8"]
+    assert "a partition that the source does not have" in reasons[b"no such partition"]
+    for topic in (early, late):
+        theirs, ours = read_all(spoke, topic), read_all(hub, topic)
+        assert sorted(ours) == sorted(theirs), "as many partitions as the source has"
+        for partition, some in theirs.items():
+            assert [(r.content[:2], r.headers[:-8], r.timestamp_ms) for r in ours[partition]] == [
+                (r.content[:2], r.headers, r.timestamp_ms) for r in some
+            ]
+            assert [dict(r.headers[-8:])[NAMES[7]] for r in ours[partition]] == [b"%d" % r.offset for r in some]
+    assert _config(backup, early)["retention.ms"] == "12345678"
+    assert _config(backup, early)["max.message.bytes"] == "2000000"
+
+
+def _kept(kafka: Kafka, flow: Flow, topic: str) -> list[Kept]:
+    with Client(kafka.cluster()) as client:
+        return [one for one in Quarantine(client, flow).read() if one.place.tp.topic == topic]
+
+
+def _config(kafka: Kafka, topic: str) -> dict[str, str | None]:
+    with Client(kafka.cluster()) as client:
+        entries = client.describe_topic_configs([topic])[topic]
+    assert not isinstance(entries, BrokerError)
+    return {name: entry.value for name, entry in entries.items()}
