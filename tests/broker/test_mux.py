@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from heliograph.batch import warm
 from heliograph.batch.labels import NAMES, time_text
 from heliograph.embedded import Kafka
 from heliograph.errors import BrokerError
@@ -22,6 +23,8 @@ from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait
 
 CRASHES = int(os.environ.get("HELIOGRAPH_KILLS", "2"))  # of each step
 COUNT = 3_000  # of each topic
+
+warm()
 
 
 def records(count: int, partitions: int, begin: int = 0) -> list[Record]:
@@ -113,7 +116,7 @@ def _feed(client: Mapping[str, str], topic: str) -> None:
 
 
 def _labels_are_right(kafka: Kafka, client: Mapping[str, str], shared: str, topics: set[str]) -> None:
-    """All eight, on every record of the shared topic; and a source partition lies in one of its partitions, in order."""
+    """All eight, on every record of the shared topic; and each source partition lies in one of its, in order."""
     sources = {topic: read_all(client, topic) for topic in topics}
     lies: dict[tuple[str, int], set[int]] = {}
     reached: dict[tuple[str, int], int] = {}

@@ -78,10 +78,12 @@ def demux(
 
 def nothing_until(offset: int) -> bytes:
     """A fetch without records that ends before this offset."""
+    if offset <= 0:
+        return b""
     batch = bytearray(header.SIZE)
     header.write(batch, codec=0, count=0, last_offset_delta=0, base_timestamp=-1, max_timestamp=-1)
     batch[header.BASE_OFFSET : header.LENGTH] = (offset - 1).to_bytes(8, "big")
-    return bytes(batch) if offset > 0 else b""
+    return bytes(batch)
 
 
 class _Demux(Sharing):

@@ -239,7 +239,7 @@ class Source:
         try:
             brought = bundle.brought(takers, part, self._limits, read_committed=committed)
             moved = [(lane, chunk) for lane, chunk in brought.chunks if chunk.next_offset > lane.fetch_offset]
-            if not moved:  # not one whole batch: ask for more at a time
+            if not (moved or brought.strange or brought.unknown):  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
             now_ms = time.time_ns() // 1_000_000
             for lane, chunk in moved:
