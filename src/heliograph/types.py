@@ -17,6 +17,19 @@ def is_secret(key: str) -> bool:
     return any(word in key.lower() for word in SECRET_WORDS)
 
 
+# The headers that say where a record in a shared topic came from, in the order in which they stand (`batch.labels`).
+MUX_HEADERS = (
+    "MUX_SOURCE_TOPIC",
+    "MUX_SOURCE_TOPIC_PARTITION",
+    "MUX_SOURCE_TIMESTAMP",
+    "MUX_SOURCE_BOOTSTRAP_SERVERS",
+    "MUX_INTERMEDIATE_TOPIC",
+    "MUX_SOURCE_IDENTIFIER",
+    "MUX_SOURCE_CLUSTER_ID",
+    "MUX_SOURCE_OFFSET",
+)
+
+
 class TopicPartition(NamedTuple):
     topic: str
     partition: int

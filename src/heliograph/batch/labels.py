@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
 from heliograph.batch.records import Headers
-from heliograph.types import TopicPartition
+from heliograph.types import MUX_HEADERS, TopicPartition
 
 
 class Label(IntEnum):
@@ -41,16 +41,7 @@ class Label(IntEnum):
         return NAMES[self]
 
 
-NAMES = (
-    "MUX_SOURCE_TOPIC",
-    "MUX_SOURCE_TOPIC_PARTITION",
-    "MUX_SOURCE_TIMESTAMP",
-    "MUX_SOURCE_BOOTSTRAP_SERVERS",
-    "MUX_INTERMEDIATE_TOPIC",
-    "MUX_SOURCE_IDENTIFIER",
-    "MUX_SOURCE_CLUSTER_ID",
-    "MUX_SOURCE_OFFSET",
-)
+NAMES = MUX_HEADERS
 ALWAYS = frozenset({Label.TOPIC, Label.PARTITION})  # without these there is no way back
 ALL = frozenset(Label)
 
