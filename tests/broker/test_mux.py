@@ -5,10 +5,12 @@ record once, in its own topic and partition, in order, with its time, key, value
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from heliograph.batch import warm
@@ -18,9 +20,11 @@ from heliograph.errors import BrokerError
 from heliograph.state.quarantine import Kept, Quarantine
 from heliograph.types import Cluster, Demux, Flow, Mux
 from heliograph.wire import Client
-from tests.broker.engine import Engine, one_flow
+from tests.broker.engine import Engine, one_flow, topics_of
+from tests.broker.processes import Feed, Run, assert_copied, records_in, wait_until_gone
 from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
 
+PROCESSES_KILLED = int(os.environ.get("HELIOGRAPH_KILLS", "1"))  # of each of the two; each costs a start of Spark
 CRASHES = int(os.environ.get("HELIOGRAPH_KILLS", "2"))  # of each step
 COUNT = 3_000  # of each topic
 
@@ -183,6 +187,61 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
             assert [dict(r.headers[-8:])[NAMES[7]] for r in ours[partition]] == [b"%d" % r.offset for r in some]
     assert _config(backup, early)["retention.ms"] == "12345678"
     assert _config(backup, early)["max.message.bytes"] == "2000000"
+
+
+def test_the_command_on_spoke_and_hub_killed_with_9(primary: Kafka, backup: Kafka, tmp_path: Path) -> None:
+    """One file, two processes: one on the spoke multiplexes, one on the hub carries over and puts records back."""
+    spoke, hub = primary.confluent(), backup.confluent()
+    prefix = f"kills-{time.monotonic_ns()}"
+    one, two = create_topic(spoke, f"{prefix}-one", 3), create_topic(spoke, f"{prefix}-two", 2)
+    other = create_topic(spoke, f"{prefix}-other", 1)
+    produce(spoke, other, records(10, 1))
+    file = tmp_path / "mm2.properties"
+    lines = [
+        "clusters = primary, backup",
+        f"primary.bootstrap.servers = {primary.bootstrap}",
+        f"backup.bootstrap.servers = {backup.bootstrap}",
+        "emit.heartbeats.enabled = false",
+        "replication.factor = 1",
+        "offset.storage.replication.factor = 1",
+        "offset-syncs.topic.replication.factor = 1",
+        "checkpoints.topic.replication.factor = 1",
+        "primary->backup.enabled = true",
+        f"primary->backup.mux.topics = {one}, {prefix}-t.*",
+        f"primary->backup.mux.topic = mux-{prefix}",
+        "primary->backup.mux.via = intermediate",
+        "primary->backup.mux.partitions = 2",
+        "primary->backup.demux = prefixed",
+        "primary->backup.demux.headers = strip",
+        "tasks.max = 1",
+    ]
+    file.write_text("\n".join(lines) + "\n")
+    feeds = [Feed(spoke, one, 3, 1_500), Feed(spoke, two, 2, 700)]
+    steps = ("primary", "backup")
+    dice, orphans = random.Random(7), []
+    runs = {alias: Run(file, tmp_path / alias, "--clusters", alias) for alias in steps}
+    try:
+        runs["backup"].wait(lambda: records_in(hub, f"primary.{two}") > 0, what="the first records back")
+        for attempt in range(PROCESSES_KILLED):
+            for alias in steps:
+                for victim in dice.sample(workers := runs[alias].workers(), min(2, len(workers))):
+                    victim.kill()
+                feeds[0].wait_sent(dice.randrange(500, 2_000))
+                orphans += runs[alias].kill()
+                runs[alias] = Run(file, tmp_path / f"{alias}-{attempt}", "--clusters", alias)
+        expected = {feed.topic: feed.stop() for feed in feeds}
+        for topic, count in expected.items():
+            runs["backup"].wait(lambda: records_in(hub, f"primary.{topic}") >= count, what=topic)  # noqa: B023 - waited for
+        for run in runs.values():
+            assert run.stop() == 0, run.words()
+    finally:
+        for run in runs.values():
+            run.__exit__(None, None, None)
+    wait_until_gone(orphans, 30)
+    for topic, count in expected.items():
+        assert_copied(spoke, hub, topic, f"primary.{topic}", expected=count)
+    assert f"primary.{other}" not in topics_of(hub)
+    assert other not in topics_of(hub)
 
 
 def _kept(kafka: Kafka, flow: Flow, topic: str) -> list[Kept]:
