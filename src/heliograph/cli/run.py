@@ -92,10 +92,8 @@ def command(
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
-    if until_current and (staged := [flow.name for flow in config.flows if flow.staged]):
-        raise ConfigError(
-            f"--until-current cannot tell when {', '.join(staged)} is current: leave it out, or mux.topics"
-        )
+    if until_current and (staged := ", ".join(flow.name for flow in config.flows if flow.staged)):
+        raise ConfigError(f"--until-current cannot tell when {staged} is current: leave it out, or mux.topics")
     with watch.stopping() as stop:
         runner = make_runner(
             *((*config.flows, *config.heartbeat_only), master, spark_settings, epoch_seconds),
