@@ -131,6 +131,7 @@ class Mux:
     identifier: str  # how the source is called in the headers
     partitions: int  # of the shared topic, when it is made
     headers: tuple[str, ...]  # which of them are written, beside those without which there is no way back
+    hub: str = ""  # the alias of the cluster that it is for: what came from there does not go back
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ B. A record that is in no share is named, by its offset: nobody may pass it unse
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from heliograph.batch.labels import Absurd
 from heliograph.batch.records import Record, decode
 from heliograph.batch.sharing import Shares, Sharing
 from heliograph.types import TopicPartition
+
+_I64 = struct.Struct(">q")
 
 
 class Targets:
@@ -117,12 +120,17 @@ class _Demux(Sharing):
             self._set_aside(batch, head, rows[whose < labelling.UNKNOWN])
         tally = np.zeros((self._targets, 3), np.int64)
         labelling.weigh(rows, tally)
-        starts = np.concatenate(([0], np.cumsum(tally[:, labelling.T_BYTES])))
-        out = np.empty(int(starts[-1]), np.uint8)
-        labelling.put_back(payload, rows, head.base_timestamp, starts[:-1].copy(), out)
-        for target in tally[:, labelling.T_COUNT].nonzero()[0].tolist():
-            _, number, newest = tally[target].tolist()
-            self._put(target, out[starts[target] : starts[target + 1]].data, number, _timed(like, newest))
+        ends = np.cumsum(tally[:, labelling.T_BYTES])
+        out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+        labelling.put_back(payload, rows, head.base_timestamp, ends - tally[:, labelling.T_BYTES], out)
+        made, end, data = bytearray(like), head.last_offset, memoryview(out)
+        made[header.ATTRIBUTES + 1] &= ~header.LOG_APPEND_TIME & 0xFF  # they have times of their own
+        begin = 0
+        for target, (size, count, newest) in enumerate(tally.tolist()):
+            if count:
+                _I64.pack_into(made, header.MAX_TIMESTAMP, newest)
+                self._put(target, data[begin : begin + size], count, made, end)
+                begin += size
 
     def _set_aside(self, batch: memoryview, head: header.Header, rows: Any) -> None:
         from heliograph.batch import labelling
@@ -143,11 +151,3 @@ class _Demux(Sharing):
                 rows[rows[:, labelling.R_DELTA] == row[labelling.R_DELTA], labelling.R_TARGET] = Absurd.FORBIDDEN
             else:
                 self.unknown.setdefault(origin, head.base_offset + int(row[labelling.R_DELTA]))
-
-
-def _timed(like: bytes, newest: int) -> bytes:
-    """A header of records that have times of their own, the newest of them this."""
-    made = bytearray(like)
-    made[header.ATTRIBUTES + 1] &= ~header.LOG_APPEND_TIME & 0xFF
-    made[header.MAX_TIMESTAMP : header.PRODUCER_ID] = newest.to_bytes(8, "big", signed=True)
-    return bytes(made)

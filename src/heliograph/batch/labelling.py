@@ -34,7 +34,9 @@ LOWEST = -(1 << 63)
 
 _NAMES = np.frombuffer("".join(NAMES).encode(), np.uint8)
 _NAME_ENDS = np.cumsum([len(name) for name in NAMES])
-_SHORTEST, _LONGEST = min(map(len, NAMES)), max(map(len, NAMES))
+_NAME_STARTS = _NAME_ENDS - [len(name) for name in NAMES]
+_SIZES = [len(name) for name in NAMES]
+_OF_SIZE = np.array([_SIZES.index(size) if size in _SIZES else -1 for size in range(max(_SIZES) + 1)])
 
 
 # ---- records ----
@@ -149,7 +151,7 @@ def _hash(b, at, size, partition):
 
 @nb.njit
 def _same(b, at, other, start, size):
-    for n in range(size):  # noqa: SIM110 - numba has no `all`
+    for n in range(size - 1, -1, -1):  # noqa: SIM110 - numba has no `all`; names differ at their ends
         if b[at + n] != other[start + n]:
             return False
     return True
@@ -183,14 +185,13 @@ def _find(b, at, size, partition, names, entries, slots):
 @nb.njit
 def _label(b, at, size):
     """Which of our names this is; -1: none."""
-    if size < _SHORTEST or size > _LONGEST or b[at] != 77 or b[at + 1] != 85 or b[at + 2] != 88:
+    if size >= len(_OF_SIZE):
         return np.int64(-1)
-    start = np.int64(0)
-    for n in range(len(_NAME_ENDS)):
-        end = _NAME_ENDS[n]
-        if end - start == size and _same(b, at, _NAMES, start, size):
+    n = _OF_SIZE[size]  # the first of this size; two have the same, and stand beside one another
+    while n >= 0 and n < len(_NAME_ENDS) and _NAME_ENDS[n] - _NAME_STARTS[n] == size:
+        if _same(b, at, _NAMES, _NAME_STARTS[n], size):
             return np.int64(n)
-        start = end
+        n += 1
     return np.int64(-1)
 
 
@@ -210,12 +211,11 @@ def _is_topic(b, at, size):
 
 
 @nb.njit
-def _read(b, at, ends, count, row):
+def _read(b, at, ends, count, row, begins, sizes):
     """Where our labels of one record lie and what they say, into its row: a target's name and number or why not, in
-    R_TARGET (0: readable). False: these are no headers."""
-    begins = np.empty(8, np.int64)
-    sizes = np.empty(8, np.int64)
-    begins[:] = -1
+    R_TARGET (0: readable). False: these are no headers. `begins`, `sizes`: room for the labels' values."""
+    for n in range(len(begins)):
+        begins[n] = -1
     before = np.int64(-1)  # the last label of a row of ours that may go on; -1: there is none
     row[R_FROM] = row[R_TO] = at
     taken = np.int64(0)
@@ -233,7 +233,8 @@ def _read(b, at, ends, count, row):
         if size > 0:
             at += size
         if label == 0:
-            begins[:] = -1
+            for n in range(len(begins)):
+                begins[n] = -1
             row[R_FROM] = header
             taken = 0
         elif label < 0 or before < 0 or label < before:
@@ -285,6 +286,8 @@ def _meaning(b, begins, sizes, row):
 )  # fmt: skip
 def sort(b, count, base_ts, max_ts, append_time, strip, names, entries, slots, rows):
     """Which target each record goes to, or why to none: a row for each. CORRUPT, or OK."""
+    begins = np.empty(len(_NAME_ENDS), np.int64)
+    sizes = np.empty(len(_NAME_ENDS), np.int64)
     at = np.int64(0)
     end = np.int64(len(b))
     for n in range(count):
@@ -306,7 +309,7 @@ def sort(b, count, base_ts, max_ts, append_time, strip, names, entries, slots, r
         if first < 0 or own < 0 or own > ends - first:
             return CORRUPT
         row[R_TIME] = max_ts if append_time else base_ts + delta_ts
-        if not _read(b, first, ends, own, row):
+        if not _read(b, first, ends, own, row, begins, sizes):
             return CORRUPT
         if not strip:
             row[R_LEFT] = own

@@ -48,7 +48,7 @@ class _Mux(Sharing):
         )
         if size < 0:
             raise self._corrupt(head, "its records make no sense")
-        self._put(0, out[:size].data, head.count, like)
+        self._put(0, out[:size].data, head.count, like, head.last_offset)
 
 
 @lru_cache(maxsize=4096)

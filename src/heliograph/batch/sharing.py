@@ -12,6 +12,7 @@ C. What is not a whole, sound batch is in no share, nor is anything behind it.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from crc32c import crc32c
 from heliograph.batch import codec as codecs
 from heliograph.batch import header, legacy
 from heliograph.errors import CorruptBatch
+
+_I32, _U32 = struct.Struct(">i"), struct.Struct(">I")
 
 
 @dataclass(slots=True)
@@ -91,22 +94,22 @@ class Sharing:
         payload = codecs.decompress(codec, packed, offset=head.base_offset) if codec else packed
         return np.frombuffer(payload, np.uint8)
 
-    def _put(self, target: int, payload: memoryview, count: int, like: bytes) -> None:
-        """Records of one batch that go to a target, under a header that is like this one."""
-        head = header.Header.parse(like)
-        self._buffers[target] += self._header(like, payload, count)
-        self._buffers[target] += payload
-        self._ends[target] = head.base_offset + head.last_offset_delta
+    def _put(self, target: int, payload: memoryview, count: int, like: bytes | bytearray, end: int) -> None:
+        """Records of one batch that go to a target, under a header that is like this one; `end`: the batch's last
+        offset."""
+        buffer = self._buffers[target]
+        buffer += self._header(like, payload, count)
+        buffer += payload
+        self._ends[target] = end
 
     @staticmethod
-    def _header(like: bytes, payload: memoryview | bytes, count: int) -> bytearray:
+    def _header(like: bytes | bytearray, payload: memoryview | bytes, count: int) -> bytearray:
         """The header of a share's batch: the offsets, times and producer of the whole, unpacked, with fewer records."""
         made = bytearray(like)
-        made[header.LENGTH : header.LEADER_EPOCH] = (header.SIZE - header.PREFIX + len(payload)).to_bytes(4, "big")
+        _I32.pack_into(made, header.LENGTH, header.SIZE - header.PREFIX + len(payload))
         made[header.ATTRIBUTES + 1] &= ~header.CODEC_MASK & 0xFF
-        made[header.COUNT : header.SIZE] = count.to_bytes(4, "big")
-        crc = crc32c(payload, crc32c(bytes(made[header.ATTRIBUTES :])))
-        made[header.CRC : header.ATTRIBUTES] = crc.to_bytes(4, "big")
+        _I32.pack_into(made, header.COUNT, count)
+        _U32.pack_into(made, header.CRC, crc32c(payload, crc32c(made[header.ATTRIBUTES :])))
         return made
 
     def _shares(self) -> Shares:

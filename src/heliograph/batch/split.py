@@ -64,4 +64,4 @@ class _Split(Sharing):
         routing.scatter(payload, places, starts[:-1].copy(), out)
         for target, (begin, end, count) in enumerate(zip(starts, starts[1:], tally[:, 1], strict=False)):
             if count:
-                self._put(target, out[begin:end].data, int(count), like)
+                self._put(target, out[begin:end].data, int(count), like, head.last_offset)

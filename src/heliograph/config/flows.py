@@ -153,7 +153,7 @@ class Maker:
             on=policies_of(base, reader),
             caps=reader.read(base, "max.bytes.per.second", caps.caps, plain.caps),
         )
-        chosen = mux.read(source, base, reader) if enabled else None
+        chosen = mux.read(source, target, base, reader) if enabled else None
         if chosen is not None:
             writable = cluster_of(source, self._views.writer((target, source)), Reader(self._report))
             self.multiplexed[flow.name] = (flow, chosen, writable)

@@ -40,7 +40,7 @@ class Chosen:
     keep_headers: bool
 
 
-def read(source: str, view: View, reader: Reader) -> Chosen | None:
+def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
     """None: the pair multiplexes nothing."""
     if reader.setting(view, "mux.topics") is None:
         _refuse_alone(view, reader)
@@ -62,7 +62,7 @@ def read(source: str, view: View, reader: Reader) -> Chosen | None:
         reader.report.refuse(view["mux.topics"].entry, f"{topic} is the shared topic itself: leave it out")
     if not back and reader.setting(view, "demux.headers") is not None:
         reader.report.refuse(view["demux.headers"].entry, "nothing is put back: set demux = original or prefixed too")
-    mux = Mux(topics, topic, identifier, partitions, headers)
+    mux = Mux(topics, topic, identifier, partitions, headers, hub)
     kind: Literal["", "original", "prefixed"] = "original" if back == "original" else "prefixed" if back else ""
     return Chosen(mux, via == "intermediate", kind, keep == "keep")
 

@@ -46,13 +46,15 @@ class Places:
         self._target = target
         self._limits: dict[str, int] = {}
 
-    def limit(self, topic: str) -> int:
-        """Its max.message.bytes."""
-        if topic not in self._limits:
-            entries = self._target.describe_topic_configs([topic])[topic]
+    def learn_limits(self, topics: Iterable[str]) -> None:
+        unknown = sorted(set(topics) - self._limits.keys())
+        for topic, entries in (self._target.describe_topic_configs(unknown) if unknown else {}).items():
             entry = None if isinstance(entries, BrokerError) else entries.get("max.message.bytes")
             self._limits[topic] = int(entry.value) if entry and entry.value else DEFAULT_MAX_MESSAGE_BYTES
-        return self._limits[topic]
+
+    def limit(self, topic: str) -> int:
+        """Its max.message.bytes, once it was learnt."""
+        return self._limits.get(topic, DEFAULT_MAX_MESSAGE_BYTES)
 
     def forget_limits(self, topics: Iterable[str] | None = None) -> None:
         for name in list(self._limits) if topics is None else topics:

@@ -111,11 +111,18 @@ class MuxSurvey:
                 (), tuple(ParkedPartition(name, None, shared.reason, shared.fix) for name in wanted), len(wanted)
             )
         self._cluster_id = self._cluster_id or self._source.cluster_id()
+        self._places.learn_limits([mux.topic])
         routes: list[Route] = []
         parked: list[ParkedPartition] = []
+        known = self._known()
         for topic in wanted.values():
             for partition in sorted(topic.partitions):
-                self._route(mux, TopicPartition(topic.name, partition), topic, shared, routes, parked)
+                tp = TopicPartition(topic.name, partition)
+                remote = self._remote(mux, tp, known.get(tp), shared)
+                if isinstance(remote, Unplaced):
+                    parked.append(ParkedPartition(*tp, remote.reason, remote.fix))
+                else:
+                    routes.append(self._route(mux, tp, topic, remote))
         return Survey(tuple(routes), tuple(parked), len(wanted))
 
     def _wanted(self, mux: Mux) -> dict[str, TopicMeta]:
@@ -128,32 +135,28 @@ class MuxSurvey:
             and names.accepts(name)
             and name != mux.topic
             and not (topic.internal or rules.is_internal(name) or rules.is_heartbeats(name))
+            and not rules.is_cycle(name, mux.hub)
         }
 
-    def _route(
-        self,
-        mux: Mux,
-        tp: TopicPartition,
-        topic: TopicMeta,
-        shared: int,
-        routes: list[Route],
-        parked: list[ParkedPartition],
-    ) -> None:
-        position = self._known().get(tp)
-        remote = TopicPartition(mux.topic, shared_partition(tp, shared))
-        if position is not None and position.claimed and position.targets:
-            begun = position.targets[0]
-            if begun.topic != mux.topic:
-                why = f"its records were begun into {begun.topic} and are now to go into {mux.topic}"
-                fix = f"put {self.flow.name} topic back, or begin it anew: heliograph offsets reset"
-                parked.append(ParkedPartition(*tp, why, fix))
-                return
-            remote = begun  # invariant a
-        stamp = Stamp(
-            *(tp, self.flow.source.bootstrap, mux.topic, mux.identifier, self._cluster_id, chosen(mux.headers)),
+    def _remote(
+        self, mux: Mux, tp: TopicPartition, position: Position | None, shared: int
+    ) -> TopicPartition | Unplaced:
+        """Invariant a."""
+        if position is None or not position.claimed or not position.targets:
+            return TopicPartition(mux.topic, shared_partition(tp, shared))
+        begun = position.targets[0]
+        if begun.topic == mux.topic:
+            return begun
+        return Unplaced(
+            f"its records were begun into {begun.topic} and are now to go into {mux.topic}",
+            f"put mux.topic = {begun.topic} back",
         )
+
+    def _route(self, mux: Mux, tp: TopicPartition, topic: TopicMeta, remote: TopicPartition) -> Route:
+        about = (self.flow.source.bootstrap, mux.topic, mux.identifier, self._cluster_id)
         limit = self._places.limit(mux.topic)
-        routes.append(Route(tp, topic.id, remote, limit, (remote,), (stamp,), (limit,)))
+        stamp = Stamp(tp, *about, chosen(mux.headers))
+        return Route(tp, topic.id, remote, limit, (remote,), (stamp,), (limit,))
 
 
 @dataclass(slots=True)
@@ -201,9 +204,11 @@ class DemuxSurvey:
 
     def _routes(self, rule: Demux, topic: TopicMeta, routes: list[Route], parked: list[ParkedPartition]) -> None:
         tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
-        found = {tp: self._origins(tp, rule) for tp in tps}
+        known = self._known()
+        found = {tp: self._origins(tp, known.get(tp), rule) for tp in tps}
         placed = self._places.of_origins(rule, {origin for origins in found.values() for origin in origins})
         parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for one in placed.unplaced)
+        self._places.learn_limits([topic.name, *{rule.prefix + origin.topic for origin in placed.there}])
         limit = self._places.limit(topic.name)
         for tp in tps:
             there = [origin for origin in found[tp] if origin in placed.there]
@@ -216,10 +221,9 @@ class DemuxSurvey:
             limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
             routes.append(Route(tp, topic.id, tp, limit, strands, stages, limits))
 
-    def _origins(self, tp: TopicPartition, rule: Demux) -> list[TopicPartition]:
+    def _origins(self, tp: TopicPartition, position: Position | None, rule: Demux) -> list[TopicPartition]:
         """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
         what was found since (invariant b)."""
-        position = self._known().get(tp)
         targets = position.targets[1:] if position is not None else ()
         known = dict.fromkeys(TopicPartition(one.topic.removeprefix(rule.prefix), one.partition) for one in targets)
         with self._lock:

@@ -144,6 +144,8 @@ class Lane:
     @classmethod
     def of(cls, spec: LaneSpec) -> Lane:
         lane = cls(spec, spec.position, max_batch_bytes=spec.max_batch_bytes, written=spec.position)
+        if spec.stage is not None:  # those before may not have known all strands: what they wrote must not be the last
+            lane.written = None
         lane.fetch_offset = spec.position.next_offset
         lane.map.last = spec.last_run
         lane.next_target = spec.position.target
@@ -152,7 +154,8 @@ class Lane:
 
     def stand_at(self, position: Position, last_run: Span | None) -> None:
         """Before anything was fetched: the epoch before has handed over, and this is where it stood."""
-        self.acked = self.written = position
+        self.acked = position
+        self.written = position if self.spec.stage is None else None
         self.fetch_offset = position.next_offset
         self.map.last = last_run
         self.next_target = position.target
