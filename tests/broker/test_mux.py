@@ -15,7 +15,7 @@ from typing import Any
 
 from heliograph.batch import warm
 from heliograph.batch.labels import NAMES, time_text
-from heliograph.embedded import Kafka
+from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties
 from heliograph.errors import BrokerError
 from heliograph.state.quarantine import Kept, Quarantine
 from heliograph.types import Cluster, Demux, Flow, Mux
@@ -187,6 +187,31 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
             assert [dict(r.headers[-8:])[NAMES[7]] for r in ours[partition]] == [b"%d" % r.offset for r in some]
     assert _config(backup, early)["retention.ms"] == "12345678"
     assert _config(backup, early)["max.message.bytes"] == "2000000"
+
+
+def test_a_real_mirrormaker_as_the_link(primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    """By a file that has our keys too, which it passes over."""
+    spoke, hub = primary.confluent(), backup.confluent()
+    one, two = create_topic(spoke, f"{topic_name}-one", 3), create_topic(spoke, f"{topic_name}-two", 2)
+    produce(spoke, one, records(1_000, 3), config={"compression.type": "zstd"})
+    produce(spoke, two, records(1_000, 2))
+    shared, here = f"mux-{topic_name}", Cluster("oslo", primary.cluster().properties)
+    there = Cluster("bergen", backup.cluster().properties)
+    ours = {"mux_topics": f"{one},{two}", "mux_topic": shared, "mux_via": "intermediate", "demux": "prefixed"}
+    properties = mm2_properties(here, there, topics=shared, **ours)
+    with (
+        Engine(muxes(here, here, shared, one, two)),
+        MirrorMaker(properties, jvm=QUICK_MM2_JVM) as mm2,
+        Engine(demuxes(there, here, f"oslo.{shared}", "from-oslo.", keep=False)),
+    ):
+        for topic in (one, two):
+            wait_until(
+                lambda topic=topic: mm2.require_running() or counted(hub, f"from-oslo.{topic}") >= 1_000,  # type: ignore[misc]
+                what=f"all of {topic} at the hub",
+                timeout_seconds=120,
+            )
+    for topic in (one, two):
+        assert of_topic(hub, f"from-oslo.{topic}") == of_topic(spoke, topic)
 
 
 def test_the_command_on_spoke_and_hub_killed_with_9(primary: Kafka, backup: Kafka, tmp_path: Path) -> None:

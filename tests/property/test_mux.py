@@ -10,6 +10,7 @@ from heliograph.batch.demux import Targets, demux
 from heliograph.batch.labels import ALL, ALWAYS, NAMES, Absurd, Label, Origin, Stamp
 from heliograph.batch.mux import mux
 from heliograph.batch.records import Record, decode_all, encode
+from heliograph.batch.split import split
 from heliograph.errors import CorruptBatch
 from heliograph.types import TopicPartition
 
@@ -232,6 +233,17 @@ def test_a_batch_that_cannot_be_taken_apart_is_not_passed_by_the_shares_before_i
     bad[header.CRC : header.ATTRIBUTES] = header.checksum(bad).to_bytes(4, "big")
     assert read(demux(good + bytes(bad), Targets([TopicPartition("t", 0)]), keep=True).shares.buffers[0])[1] == 1
     assert read(mux(good + bytes(bad), Stamp(TopicPartition("t", 0))).buffers[0])[1] == 1
+    assert [read(share)[1] for share in split(good + bytes(bad), 3).buffers] == [1, 1, 1]
+
+
+def test_names_of_headers_that_are_not_utf_8_come_back_as_they_were():
+    name = b"caf\xe9".decode(errors="surrogateescape")
+    batch = encode([Record(0, NOW_MS, b"k", b"v", ((name, b"1"),))])
+    assert b"caf\xe9" in batch
+    (strange,) = demux(batch, Targets([TopicPartition("t", 0)]), keep=False).strange
+    assert encode([strange.record]) == batch
+    labelled, _ = read(mux(batch, Stamp(TopicPartition("t", 0))).buffers[0])
+    assert labelled[0].headers[0] == (name, b"1")
 
 
 def test_what_the_fields_own_multiplexers_write_is_read():
