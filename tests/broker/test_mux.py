@@ -171,6 +171,7 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
         demux.wait(lambda: (counted(hub, early), counted(hub, late)) == (300, 100), what="both topics at the hub")
         demux.wait(lambda: len(_kept(backup, put_back, shared)) == len(strangers), what="strangers in quarantine")
         demux.wait_copied(shared)
+        _another_spoke(primary, backup, topic_name, demux)
     kept = _kept(backup, put_back, shared)
     assert {one.record.value: one.record.headers for one in kept} == {one.value: one.headers for one in strangers}
     reasons = {one.record.value: one.reason for one in kept}
@@ -267,6 +268,19 @@ def test_the_command_on_spoke_and_hub_killed_with_9(primary: Kafka, backup: Kafk
         assert_copied(spoke, hub, topic, f"primary.{topic}", expected=count)
     assert f"primary.{other}" not in topics_of(hub)
     assert other not in topics_of(hub)
+
+
+def _another_spoke(primary: Kafka, backup: Kafka, topic_name: str, demux: Engine) -> None:
+    """Added while the hub's flow runs, as an edited file does it."""
+    spoke, hub = primary.confluent(), backup.confluent()
+    topic, shared = create_topic(spoke, f"second-{topic_name}", 2), f"mux-second-{topic_name}"
+    produce(spoke, topic, records(100, 2))
+    here = Cluster("second", primary.cluster().properties)
+    before = demux.flow.demux
+    with Engine(muxes(here, backup.cluster(), shared, topic)):
+        demux.coordinator.change(replace(demux.flow, demux=(*before, Demux(shared, "second.", False, here, 1))))
+        demux.wait(lambda: counted(hub, f"second.{topic}") == 100, what="the second spoke's records")
+    assert of_topic(hub, f"second.{topic}") == of_topic(spoke, topic)
 
 
 def _kept(kafka: Kafka, flow: Flow, topic: str) -> list[Kept]:

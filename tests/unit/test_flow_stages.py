@@ -47,6 +47,9 @@ class Kafka:
             )
         return Metadata({}, topics, 1, self.cluster_id())
 
+    def list_offsets(self, tps: Iterable[TopicPartition], at: str) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 1_000)
+
     def describe_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         return {
             name: {
@@ -239,6 +242,20 @@ def test_a_topic_that_cannot_be_made_is_named_and_its_partition_does_not_begin(s
     survey = demuxed(hub, known=known).survey()
     assert "a cannot be created" in survey.parked[0].reason
     assert not may_begin(survey.routes[0], known[SHARED]), "a position without one of its strands must not be written"
+
+
+def test_what_is_left_of_a_spoke_that_was_removed_is_told(spoke: Kafka, logs: list[Any]) -> None:
+    other = TopicPartition("mux2", 0)
+    demux = demuxed(Kafka(mux=1, mux2=1), known={SHARED: claimed(SHARED), other: claimed(other)})
+    one, two = demux.flow.demux[0], Demux("mux2", "", False, SPOKE, 1)
+    demux.change(Flow(HUB, HUB, demux=(one, two)))
+    assert len(demux.survey().routes) == 2, "one more, while it runs"
+    demux.change(Flow(HUB, HUB, demux=(one,)))
+    assert len(demux.survey().routes) == 1
+    demux.survey()
+    told = [line for line in logs if line["log_level"] == "warning"]
+    assert [(line["topic"], line["records"]) for line in told] == [("mux2", 991)]
+    assert "put the flow back" in told[0]["fix"]
 
 
 def test_a_shared_topic_that_is_not_there_yet_is_waited_for(spoke: Kafka) -> None:

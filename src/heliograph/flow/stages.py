@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from heliograph import policy
 from heliograph.batch.labels import Stamp, chosen
 from heliograph.flow.places import Places, Unplaced
@@ -28,6 +30,8 @@ from heliograph.mirror.assignment import LaneSpec, PutBack, Stage
 from heliograph.mirror.positions import Position, murmur2
 from heliograph.types import Demux, Flow, Mux, TopicPartition
 from heliograph.wire import Client, TopicMeta
+
+log = structlog.get_logger()
 
 Known = Callable[[], Mapping[TopicPartition, Position]]
 
@@ -173,8 +177,10 @@ class DemuxSurvey:
         self._places = Places(flow, target)
         self._wishes: dict[TopicPartition, _Wishes] = {}
         self._lock = threading.Lock()
+        self._dropped: set[str] = set()  # shared topics that the file no longer names, until the next survey
 
     def change(self, flow: Flow) -> None:
+        self._dropped = {rule.topic for rule in self.flow.demux} - {rule.topic for rule in flow.demux}
         self.flow = flow
         self._places.flow = flow
 
@@ -189,6 +195,9 @@ class DemuxSurvey:
         self._places.forget_limits(remotes)
 
     def survey(self) -> Survey:
+        dropped, self._dropped = self._dropped, set()
+        if dropped:
+            self._tell_left(dropped)
         rules = {rule.topic: rule for rule in self.flow.demux}
         topics = self._source.metadata(sorted(rules)).topics
         routes: list[Route] = []
@@ -220,6 +229,23 @@ class DemuxSurvey:
             )
             limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
             routes.append(Route(tp, topic.id, tp, limit, strands, stages, limits))
+
+    def _tell_left(self, topics: set[str]) -> None:
+        """Records that nobody puts back any more."""
+        stood = {tp: position.next_offset for tp, position in self._known().items() if tp.topic in topics}
+        ends = self._source.list_offsets(list(stood), at="latest") if stood else {}
+        for topic in sorted(topics):
+            left = sum(
+                max(end - stood[tp], 0) for tp, end in ends.items() if tp.topic == topic and isinstance(end, int)
+            )
+            if left:
+                log.warning(
+                    "records left in a shared topic that is no longer put back",
+                    flow=self.flow.name,
+                    topic=topic,
+                    records=left,
+                    fix="put the flow back into the file until they are, then remove it",
+                )
 
     def _origins(self, tp: TopicPartition, position: Position | None, rule: Demux) -> list[TopicPartition]:
         """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
