@@ -70,7 +70,7 @@ def measure(codec: int) -> Iterator[tuple[str, float]]:
     source, mixed = fetch(codec), mixed_of(stamps, codec)
 
     def label() -> bytes | memoryview:
-        return mux(source, stamps[7]).buffers[0]
+        return mux(source, stamps[7], NOW_MS).shares.buffers[0]
 
     def divide(carried: bytes) -> list[bytes | memoryview]:
         return demux(carried, targets, keep=False).shares.buffers

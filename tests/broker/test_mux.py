@@ -27,13 +27,14 @@ from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait
 PROCESSES_KILLED = int(os.environ.get("HELIOGRAPH_KILLS", "1"))  # of each of the two; each costs a start of Spark
 CRASHES = int(os.environ.get("HELIOGRAPH_KILLS", "2"))  # of each step
 COUNT = 3_000  # of each topic
+KEPT = {"retention.ms": "-1"}
 
 warm()
 
 
 def records(count: int, partitions: int, begin: int = 0) -> list[Record]:
     """With keys, values, headers and times of every shape, among them headers that are called like ours."""
-    now_ms = int(time.time() * 1000) - 3_600_000
+    now_ms = int(time.time() * 1000) - 30 * 86_400_000  # older than a topic keeps records that does not say otherwise
     found = []
     for n in range(begin, begin + count):
         own: tuple[tuple[str, bytes | None], ...] = (("n", b"%d" % n),)
@@ -82,7 +83,10 @@ def counted(client: Mapping[str, str], topic: str) -> int:
 
 def test_mux_link_and_demux_each_record_once_whatever_crashes(primary: Kafka, backup: Kafka, topic_name: str) -> None:
     spoke, hub = primary.confluent(), backup.confluent()
-    one, two = create_topic(spoke, f"{topic_name}-one", 3), create_topic(spoke, f"{topic_name}-two", 2)
+    one, two = (
+        create_topic(spoke, f"{topic_name}-one", 3, config=KEPT),
+        create_topic(spoke, f"{topic_name}-two", 2, config=KEPT),
+    )
     other = create_topic(spoke, f"{topic_name}-other", 1)
     shared = f"mux-{topic_name}"
     produce(spoke, one, records(COUNT, 3), config={"compression.type": "lz4"})
@@ -148,7 +152,7 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
     """Under their own names, with the labels; somebody else writes to the shared topic; a chosen topic comes late."""
     spoke, hub = primary.confluent(), backup.confluent()
     early, late, shared = f"{topic_name}-early", f"{topic_name}-late", f"mux-{topic_name}"
-    create_topic(spoke, early, 2, config={"retention.ms": "12345678", "max.message.bytes": "2000000"})
+    create_topic(spoke, early, 2, config={"retention.ms": "9999999999", "max.message.bytes": "2000000"})
     produce(spoke, early, records(200, 2))
     strangers = [
         Record(b"k", b"no labels", (("own", b"1"),)),
@@ -165,7 +169,7 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
     ):
         mux.wait(lambda: counted(hub, early) == 200, what="the first topic at the hub")
         produce(hub, shared, strangers)
-        create_topic(spoke, late, 1)
+        create_topic(spoke, late, 1, config=KEPT)
         produce(spoke, late, records(100, 1))
         produce(spoke, early, records(100, 2, 200))
         demux.wait(lambda: (counted(hub, early), counted(hub, late)) == (300, 100), what="both topics at the hub")
@@ -186,14 +190,17 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
                 (r.content[:2], r.headers, r.timestamp_ms) for r in some
             ]
             assert [dict(r.headers[-8:])[NAMES[7]] for r in ours[partition]] == [b"%d" % r.offset for r in some]
-    assert _config(backup, early)["retention.ms"] == "12345678"
+    assert _config(backup, early)["retention.ms"] == "9999999999"
     assert _config(backup, early)["max.message.bytes"] == "2000000"
 
 
 def test_a_real_mirrormaker_as_the_link(primary: Kafka, backup: Kafka, topic_name: str) -> None:
     """By a file that has our keys too, which it passes over."""
     spoke, hub = primary.confluent(), backup.confluent()
-    one, two = create_topic(spoke, f"{topic_name}-one", 3), create_topic(spoke, f"{topic_name}-two", 2)
+    one, two = (
+        create_topic(spoke, f"{topic_name}-one", 3, config=KEPT),
+        create_topic(spoke, f"{topic_name}-two", 2, config=KEPT),
+    )
     produce(spoke, one, records(1_000, 3), config={"compression.type": "zstd"})
     produce(spoke, two, records(1_000, 2))
     shared, here = f"mux-{topic_name}", Cluster("oslo", primary.cluster().properties)
@@ -273,7 +280,7 @@ def test_the_command_on_spoke_and_hub_killed_with_9(primary: Kafka, backup: Kafk
 def _another_spoke(primary: Kafka, backup: Kafka, topic_name: str, demux: Engine) -> None:
     """Added while the hub's flow runs, as an edited file does it."""
     spoke, hub = primary.confluent(), backup.confluent()
-    topic, shared = create_topic(spoke, f"second-{topic_name}", 2), f"mux-second-{topic_name}"
+    topic, shared = create_topic(spoke, f"second-{topic_name}", 2, config=KEPT), f"mux-second-{topic_name}"
     produce(spoke, topic, records(100, 2))
     here = Cluster("second", primary.cluster().properties)
     before = demux.flow.demux

@@ -81,6 +81,7 @@ def stamp(b, count, base, base_ts, max_ts, append_time, front, timed, back, numb
 
     `front`: labels that are the same for all, up to the time, which follows if they are `timed`; `back`: those behind
     it, up to the offset, if they are `numbered`. `added`: how many labels these are. `out` has room for all of it.
+    Records whose own time is in a label get that of the batch: their difference to it becomes 0.
     """
     time = np.empty(TEXT_BYTES, np.uint8)
     number = np.empty(TEXT_BYTES, np.uint8)
@@ -94,10 +95,10 @@ def stamp(b, count, base, base_ts, max_ts, append_time, front, timed, back, numb
         if at < 0 or size < SMALLEST_RECORD or size > end - at:
             return -CORRUPT
         ends = at + size
-        delta_ts, body = _varint(b, at + 1, ends)
-        if body < 0:
+        delta_ts, kept = _varint(b, at + 1, ends)
+        if kept < 0:
             return -CORRUPT
-        delta, body = _varint(b, body, ends)
+        delta, body = _varint(b, kept, ends)
         if body < 0 or delta < 0:
             return -CORRUPT
         headers = _behind_value(b, body, ends)
@@ -108,6 +109,7 @@ def stamp(b, count, base, base_ts, max_ts, append_time, front, timed, back, numb
             return -CORRUPT
         new_size = (headers - at) + _varint_size(own + added) + (ends - first) + len(front) + len(back)
         if timed:
+            new_size -= kept - at - 2
             ts = max_ts if append_time else base_ts + delta_ts
             if ts != known or times == 0:
                 times = _time_text(time, ts)
@@ -117,8 +119,14 @@ def stamp(b, count, base, base_ts, max_ts, append_time, front, timed, back, numb
             numbers = _number_text(number, base + delta)
             new_size += 1 + numbers
         o = _put_varint(out, o, new_size)
-        _copy(out, o, b, at, headers - at)
-        o = _put_varint(out, o + headers - at, own + added)
+        if timed:
+            out[o] = b[at]
+            out[o + 1] = np.uint8(0)
+            o += 2
+        else:
+            kept = at
+        _copy(out, o, b, kept, headers - kept)
+        o = _put_varint(out, o + headers - kept, own + added)
         _copy(out, o, b, first, ends - first)
         o += ends - first
         _copy(out, o, front, np.int64(0), np.int64(len(front)))

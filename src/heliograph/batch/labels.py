@@ -101,6 +101,10 @@ class Stamp:
         )[label]
 
     @property
+    def timed(self) -> bool:
+        return Label.TIMESTAMP in self.chosen
+
+    @property
     def labels(self) -> list[Label]:
         return sorted(self.chosen | ALWAYS)
 

@@ -1,7 +1,10 @@
 """What one fetch brought, with labels on every record that say where it came from: what goes into a shared topic.
 
-Answers for the labels of whole batches; offsets, times, keys, values and headers of their own stay as they are, so that
-what comes out is read by `Chunk` as the fetch itself would be. What the labels are is `labels`' affair.
+Answers for the labels of whole batches; offsets, keys, values and headers of their own stay as they are, so that what
+comes out is read by `Chunk` as the fetch itself would be. What the labels are is `labels`' affair.
+
+A record's own time goes into its label, if that is written, and its time in the shared topic is that of the moment:
+retention there is by arrival, or what is older than it would be gone before anybody carried it over.
 
 Invariant: of a record come the same labels whoever reads it again, but for what the stamp says of clusters; and always
 one record of one, so that sequences (rule B) do not depend on them.
@@ -9,6 +12,8 @@ one record of one, so that sequences (rule B) do not depend on them.
 
 from __future__ import annotations
 
+import struct
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,19 +22,28 @@ from heliograph.batch.labels import Label, Stamp
 from heliograph.batch.records import varint
 from heliograph.batch.sharing import Shares, Sharing
 
+_TIMES = struct.Struct(">qq")  # base and newest timestamp, which stand side by side
 # What a record can grow by beside the labels that are the same for all: two texts of at most 24 bytes with their sizes,
 # and its own size and count of headers, which may need a few bytes more.
 GROWTH_BYTES = 2 * 25 + 5 + 5
 
 
-def mux(records: bytes | memoryview, stamp: Stamp) -> Shares:
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    shares: Shares
+    newest_ms: int  # of the records' own times, as batches say it; -1: there are none
+
+
+def mux(records: bytes | memoryview, stamp: Stamp, now_ms: int) -> Labelled:
     """The whole batches in `records`, labelled, up to the first that is corrupt; that one alone is an error."""
-    return _Mux(stamp).walk(records)
+    labelling = _Mux(stamp, now_ms)
+    return Labelled(labelling.walk(records), labelling.newest_ms)
 
 
 class _Mux(Sharing):
-    def __init__(self, stamp: Stamp) -> None:
+    def __init__(self, stamp: Stamp, now_ms: int) -> None:
         super().__init__(1)
+        self._now_ms, self.newest_ms = now_ms, -1
         self._front, self._timed, self._back, self._numbered, self._added = _encoded(stamp)
 
     def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> None:
@@ -48,7 +62,12 @@ class _Mux(Sharing):
         )
         if size < 0:
             raise self._corrupt(head, "its records make no sense")
-        self._put(0, out[:size].data, head.count, like, head.last_offset)
+        self.newest_ms = max(self.newest_ms, head.max_timestamp)
+        made = bytearray(like)
+        if self._timed:
+            made[header.ATTRIBUTES + 1] &= ~header.LOG_APPEND_TIME & 0xFF
+            _TIMES.pack_into(made, header.BASE_TIMESTAMP, self._now_ms, self._now_ms)
+        self._put(0, out[:size].data, head.count, made, head.last_offset)
 
 
 @lru_cache(maxsize=4096)

@@ -244,7 +244,7 @@ class Source:
             now_ms = time.time_ns() // 1_000_000
             for lane, chunk in moved:
                 if (newest := chunk.newest_timestamp) >= 0:
-                    lane.age.note(max(now_ms - newest, 0), chunk.remaining_records)
+                    lane.age.note(max(now_ms - newest, 0) + lane.aged_ms, chunk.remaining_records)
                 lane.push(chunk)
         except BatchError as error:
             for lane in takers:

@@ -139,6 +139,7 @@ class Lane:
     write_trouble: str = ""  # what the target said last instead of taking them
     latency: Spread = field(default_factory=Spread)  # both since they were last told
     age: Spread = field(default_factory=Spread)
+    aged_ms: int = 0  # records that are labelled get the time of the moment: so old were those of the last fetch then
     unknown: dict[TopicPartition, int] = field(default_factory=dict)  # of an anchor: targets that nobody has made yet
 
     @classmethod
@@ -309,10 +310,10 @@ class Lane:
         """When the first record was written that is fetched and not acknowledged; -1: none is, or it cannot be said."""
         first = next((sent for sent in self.in_flight if sent.base_offset is None), None)
         if first is not None:
-            return base_timestamp(first.piece.data)
+            return base_timestamp(first.piece.data) - self.aged_ms
         if self.parts:
-            return base_timestamp(self.parts[0].data)
-        return self.chunks[0].next_timestamp if self.chunks else -1
+            return base_timestamp(self.parts[0].data) - self.aged_ms
+        return self.chunks[0].next_timestamp - self.aged_ms if self.chunks else -1
 
     def next_batch(self, merge: Callable[[Lane, Chunk], bool]) -> Sent | None:
         """What failed, first and as it was (invariant c); then the next batch under the next sequence (rule B).
@@ -417,7 +418,7 @@ class Lane:
         self.counts.records += piece.records
         self.counts.bytes += len(piece.data)
         self.counts.batches += 1
-        self.last_timestamp = piece.max_timestamp
+        self.last_timestamp = piece.max_timestamp - self.aged_ms
         self.next_target = base_offset + piece.records
         self._advance(piece.next_offset, advance(sent.sequence, piece.records))
 

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -84,8 +85,12 @@ class Bundle:
         if isinstance(stage, PutBack):
             return self._put_back(stage, takers, part, limits, read_committed)
         if isinstance(stage, Stamp):
-            shares = mux(part.records, stage)
-            return Brought(self._chunks(takers, shares, part, limits, read_committed), shares.size)
+            now_ms = time.time_ns() // 1_000_000
+            labelled = mux(part.records, stage, now_ms)
+            if labelled.newest_ms >= 0:
+                self.lanes[0].aged_ms = max(now_ms - labelled.newest_ms, 0) if stage.timed else 0
+            chunks = self._chunks(takers, labelled.shares, part, limits, read_committed)
+            return Brought(chunks, labelled.shares.size)
         if len(self.lanes) == 1:
             alone = takers[0]
             chunk = Chunk(
