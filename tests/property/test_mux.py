@@ -81,7 +81,7 @@ def batch_of(records):
     return encode([Record(n, r.timestamp, r.key, r.value, r.headers) for n, r in enumerate(records)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(batches(), STAMPS)
 def test_labels_are_as_specified_and_nothing_else_changes_but_times_that_are_in_a_label(drawn, stamp):
     records, buffer, end = drawn
@@ -93,7 +93,7 @@ def test_labels_are_as_specified_and_nothing_else_changes_but_times_that_are_in_
         assert record == Record(own.offset, time, own.key, own.value, headers)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(batches(), STAMPS, st.booleans())
 def test_mux_then_demux_is_the_identity(drawn, stamp, other_times):
     """Whatever headers the records carry, also ones named like ours, and whatever the shared topic made of their times
@@ -116,7 +116,7 @@ def test_mux_then_demux_is_the_identity(drawn, stamp, other_times):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(batches(), STAMPS, STAMPS)
 def test_one_mux_inside_another(drawn, inner, outer):
     records, buffer, _ = drawn
@@ -151,7 +151,7 @@ LABELLED = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(batches(headers=HEADERS | LABELLED), st.booleans(), st.sets(st.sampled_from(TARGETS)).map(sorted), st.data())
 def test_records_go_where_the_specification_says(drawn, keep, targets, data):
     records, buffer, end = drawn
@@ -176,7 +176,7 @@ def test_records_go_where_the_specification_says(drawn, keep, targets, data):
         assert read(share, wanted) == ([r for r in expected[target] if r.offset >= wanted], max(end, wanted))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(INT64 | st.integers(-(10**13), 3 * 10**14))
 def test_times_as_texts_and_back(ms):
     stamp = Stamp(TopicPartition("t", 0))
@@ -235,6 +235,31 @@ def test_a_batch_that_cannot_be_taken_apart_is_not_passed_by_the_shares_before_i
     assert read(demux(good + bytes(bad), Targets([TopicPartition("t", 0)]), keep=True).shares.buffers[0])[1] == 1
     assert read(mux(good + bytes(bad), Stamp(TopicPartition("t", 0)), LATER_MS).shares.buffers[0])[1] == 1
     assert [read(share)[1] for share in split(good + bytes(bad), 3).buffers] == [1, 1, 1]
+
+
+def test_what_was_aborted_is_nobodys():
+    """A stranger's transaction, and one of a target that is not known, between those of one that is."""
+    mine = labels.write(Stamp(TopicPartition("t", 0)), NOW_MS, 0)
+    other = labels.write(Stamp(TopicPartition("new", 0)), NOW_MS, 0)
+    told = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": header.TRANSACTIONAL}
+    log = b"".join(
+        [
+            encode([Record(0, NOW_MS, b"k", b"v", mine)]),
+            encode([Record(1, NOW_MS, b"k", b"strange"), Record(2, NOW_MS, b"k", b"new", other)], **told),
+            encode([Record(3, NOW_MS, b"k", b"mine, aborted", mine)], **told),
+            encode(
+                [Record(4, NOW_MS, b"\0\0\0\0", b"\0\0\0\0\0\0")],
+                **{**told, "attributes": header.TRANSACTIONAL | header.CONTROL},
+            ),
+            encode([Record(5, NOW_MS, b"k", b"w", mine)]),
+        ]
+    )
+    done = demux(log, Targets([TopicPartition("t", 0)]), keep=False, aborted=[(7, 1)])
+    assert (done.strange, done.unknown, done.next_offset) == ((), {}, 6)
+    chunk = Chunk(done.shares.buffers[0], wanted=0, aborted=[(7, 1)], limits=Limits(), check_crc=True)
+    assert chunk.remaining_records == 2
+    seen = demux(log, Targets([TopicPartition("t", 0)]), keep=False)  # read_uncommitted
+    assert ([s.record.offset for s in seen.strange], seen.unknown) == ([1], {TopicPartition("new", 0): 2})
 
 
 def test_names_of_headers_that_are_not_utf_8_come_back_as_they_were():

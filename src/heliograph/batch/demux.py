@@ -20,6 +20,7 @@ from heliograph.batch import columns as c
 from heliograph.batch import header
 from heliograph.batch.labels import Absurd
 from heliograph.batch.records import Record, decode
+from heliograph.batch.scan import find
 from heliograph.batch.sharing import Shares, Sharing
 from heliograph.types import TopicPartition
 
@@ -70,29 +71,29 @@ def demux(
     *,
     keep: bool,
     refuses: Callable[[TopicPartition], bool] = lambda origin: False,
+    aborted: Sequence[tuple[int, int]] = (),
 ) -> Sorted:
     """The whole batches in `records`, divided, up to the first that is corrupt; that one alone is an error.
     `keep`: with their labels. `refuses`: origins that are not in `targets` and never will be: records of theirs are
-    strange."""
-    sorting = _Demux(targets, keep, refuses)
+    strange. `aborted`: as `Chunk` has it; what was aborted is nobody's, and nobody need know of it."""
+    sorting = _Demux(targets, keep, refuses, _dead(records, aborted) if aborted else frozenset())
     shares = sorting.walk(records)
     return Sorted(shares, tuple(sorting.strange), sorting.unknown, sorting.next_offset)
 
 
-def nothing_until(offset: int) -> bytes:
-    """A fetch without records that ends before this offset."""
-    if offset <= 0:
-        return b""
-    batch = bytearray(header.SIZE)
-    header.write(batch, codec=0, count=0, last_offset_delta=0, base_timestamp=-1, max_timestamp=-1)
-    batch[header.BASE_OFFSET : header.LENGTH] = (offset - 1).to_bytes(8, "big")
-    return bytes(batch)
+def _dead(records: bytes | memoryview, aborted: Sequence[tuple[int, int]]) -> frozenset[int]:
+    """The first offsets of batches that belong to aborted transactions."""
+    there = {head.base_offset for head in header.headers(records) if head.count and not head.control}
+    found = find(records, 0, aborted, read_committed=True, check_crc=False)
+    return frozenset(there - {int(row[c.AT_BASE]) for row in found.rows})
 
 
 class _Demux(Sharing):
-    def __init__(self, targets: Targets, keep: bool, refuses: Callable[[TopicPartition], bool]) -> None:
+    def __init__(
+        self, targets: Targets, keep: bool, refuses: Callable[[TopicPartition], bool], dead: frozenset[int]
+    ) -> None:
         super().__init__(len(targets.origins))
-        self._table, self._strip, self._refuses = targets, not keep, refuses
+        self._table, self._strip, self._refuses, self._dead = targets, not keep, refuses, dead
         self.strange: list[Strange] = []
         self.unknown: dict[TopicPartition, int] = {}
 
@@ -105,6 +106,8 @@ class _Demux(Sharing):
 
         from heliograph.batch import labelling
 
+        if head.base_offset in self._dead:
+            return
         payload, table = self._unpacked(head, batch), self._table
         rows = np.empty((head.count, labelling.RECORD_COLUMNS), np.int64)
         code = labelling.sort(

@@ -32,6 +32,7 @@ class Shares:
     buffers: list[bytes | memoryview]
     codec: int
     size: int  # bytes of the batches that were divided, as they came
+    filled: frozenset[int]  # which of the buffers have records
 
 
 class Sharing:
@@ -41,6 +42,7 @@ class Sharing:
         self._targets = targets
         self._buffers = [bytearray() for _ in range(targets)]
         self._ends = [-1] * targets  # the last offset in each share
+        self._filled: set[int] = set()
         self._last: bytes = b""  # the header of the last batch
         self._bytes_by_codec = [0] * (header.CODEC_MASK + 1)
 
@@ -101,6 +103,7 @@ class Sharing:
         buffer += self._header(like, payload, count)
         buffer += payload
         self._ends[target] = end
+        self._filled.add(target)
 
     @staticmethod
     def _header(like: bytes | bytearray, payload: memoryview | bytes, count: int) -> bytearray:
@@ -121,7 +124,7 @@ class Sharing:
                     buffer += self._header(self._last, b"", 0)  # invariant B
         most = max(range(codecs.ZSTD + 1), key=self._bytes_by_codec.__getitem__)
         buffers: list[bytes | memoryview] = [memoryview(buffer).toreadonly() for buffer in self._buffers]
-        return Shares(buffers, most, sum(self._bytes_by_codec))
+        return Shares(buffers, most, sum(self._bytes_by_codec), frozenset(self._filled))
 
     @staticmethod
     def _corrupt(head: header.Header, what: str) -> CorruptBatch:

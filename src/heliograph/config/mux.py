@@ -93,7 +93,8 @@ def flows_of(pairs: Mapping[str, tuple[Flow, Chosen, Cluster]]) -> list[Flow]:
     for flow, chosen, writable in pairs.values():
         target = writable if chosen.intermediate else flow.target
         topic = f"mm2-mux.{flow.source.alias}.{flow.target.alias}.internal"
-        found.append(replace(_bare(flow), target=target, mux=chosen.mux, positions_topic=topic))
+        caps = () if chosen.intermediate else flow.caps  # a cap is for what crosses over
+        found.append(replace(_bare(flow), target=target, mux=chosen.mux, positions_topic=topic, caps=caps))
         if chosen.back:
             hubs.setdefault(flow.target.alias, []).append((flow, _demux(flow, chosen)))
     for alias, some in hubs.items():

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heliograph.batch import Chunk, Limits
-from heliograph.batch.demux import Strange, Targets, demux, nothing_until
+from heliograph.batch.demux import Strange, Targets, demux
 from heliograph.batch.labels import Stamp, is_internal
 from heliograph.batch.mux import mux
 from heliograph.batch.sharing import Shares
@@ -33,6 +33,8 @@ from heliograph.mirror.positions import SEQUENCES, Position, join, strands_text
 from heliograph.mirror.timing import Spread
 from heliograph.types import TopicPartition
 from heliograph.wire import Fetched
+
+NO_LIMITS = Limits()  # of chunks without records
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +158,13 @@ class Bundle:
             self._targets,
             keep=stage.keep_labels,
             refuses=lambda origin: origin in refused or origin.topic == itself or is_internal(origin.topic),
+            aborted=part.aborted if read_committed else (),
         )
-        anchor = self.anchor
-        chunks = self._chunks(
-            [lane for lane in takers if lane is not anchor], done.shares, part, limits, read_committed
-        )
+        anchor, filled = self.anchor, done.shares.filled
+        others = [lane for lane in takers if lane is not anchor]
+        served = [lane for lane in others if self._place_of(lane) in filled]
+        chunks = self._chunks(served, done.shares, part, limits, read_committed)
+        chunks += [(lane, _nothing(done.next_offset, lane)) for lane in others if self._place_of(lane) not in filled]
         if anchor is None or anchor not in takers:
             return Brought(chunks, done.shares.size, (), done.unknown)
         self.aside = {offset for offset in self.aside if offset >= anchor.fetch_offset}
@@ -171,8 +175,12 @@ class Bundle:
         )
         nobodys = [*(one.record.offset for one in strange), *done.unknown.values()]
         until = min((at for at in nobodys if at >= anchor.fetch_offset), default=done.next_offset)
-        nothing = Chunk(nothing_until(until), wanted=anchor.fetch_offset, limits=limits(0), check_crc=False)
-        return Brought([(anchor, nothing), *chunks], done.shares.size, strange, done.unknown)
+        return Brought([(anchor, _nothing(until, anchor)), *chunks], done.shares.size, strange, done.unknown)
+
+
+def _nothing(until: int, lane: Lane) -> Chunk:
+    """What a fetch brought for a lane none of whose records is before this offset."""
+    return Chunk(b"", wanted=max(until, lane.fetch_offset), limits=NO_LIMITS)
 
 
 def bundles(lanes: Iterable[Lane]) -> dict[TopicPartition, Bundle]:
