@@ -174,6 +174,21 @@ def test_two_flows_may_not_share_a_topic() -> None:
     assert "is the shared topic of spoke1->hub too, on hub: give each its own" in said
 
 
+def test_both_ways_with_the_same_topics_are_refused() -> None:
+    back = ("hub->spoke1.enabled = true", "hub->spoke1.mux.topics = top.*", "hub->spoke1.demux = original")
+    with pytest.raises(ConfigError) as caught:
+        config(CHOSEN, "spoke1->hub.demux = original", *back)
+    assert "spoke1->hub.demux = original and hub->spoke1.demux = original" in str(caught.value)
+    assert config(CHOSEN, "spoke1->hub.demux = prefixed", *back)
+    assert config(CHOSEN, "spoke1->hub.demux = original", back[0], back[1].replace("top.*", "else"), back[2])
+
+
+def test_a_cluster_may_be_called_mux() -> None:
+    text = BASE.replace("spoke1", "mux") + "mux.partitions = 7\nmux->hub.mux.topics = a\n"
+    (flow,) = (one for one in parse(text.encode(), environment={}).flows if one.mux)
+    assert (flow.name, flow.mux.partitions if flow.mux else 0) == ("mux->hub.mux", 7)
+
+
 def test_records_that_would_go_round_are_refused() -> None:
     said = problem(
         CHOSEN,

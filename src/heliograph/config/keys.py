@@ -22,9 +22,10 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MIRROR = "org.apache.kafka.connect.mirror."
 
-# Keys of connectors that look like keys of clusters called `source` and `target`, which many are.
+# Keys of connectors that look like keys of clusters called `source` and `target`, which many are; and some of ours.
 FLOW_ALIASES = ("source.cluster.alias", "target.cluster.alias")
-FLOW_NAMES = (*FLOW_ALIASES, "target.partitions")
+OURS = ("target.partitions", "mux.partitions", "mux.headers", "mux.via", "demux.headers")
+FLOW_NAMES = (*FLOW_ALIASES, *OURS)
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "security.protocol": PROTOCOLS,

@@ -40,6 +40,10 @@ class Chosen:
     keep_headers: bool
 
 
+# By the pair's name: its flow as it would be without, what was chosen, and its source as a cluster to write to.
+Pairs = Mapping[str, tuple[Flow, Chosen, Cluster]]
+
+
 def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
     """None: the pair multiplexes nothing."""
     if reader.setting(view, "mux.topics") is None:
@@ -86,8 +90,8 @@ def rest_of(flow: Flow, chosen: Chosen, *, told: bool) -> Flow:
     return replace(flow, topics=topics, topics_exclude=(*flow.topics_exclude, *without))
 
 
-def flows_of(pairs: Mapping[str, tuple[Flow, Chosen, Cluster]]) -> list[Flow]:
-    """By the pair's name: its flow, what was chosen, and its source as a cluster to write to."""
+def flows_of(pairs: Pairs) -> list[Flow]:
+    """Those that multiplex, and one for each hub that puts back."""
     found: list[Flow] = []
     hubs: dict[str, list[tuple[Flow, Demux]]] = {}
     for flow, chosen, writable in pairs.values():
@@ -135,33 +139,54 @@ def _bare(flow: Flow) -> Flow:
     )
 
 
-def check(pairs: Mapping[str, tuple[Flow, Chosen, Cluster]], flows: Sequence[Flow], report: Report) -> None:
+def check(pairs: Pairs, flows: Sequence[Flow], report: Report) -> None:
     """What pairs say together."""
-    shared: dict[tuple[str, str], str] = {}
+    _check_shared(pairs, report)
+    for name, (flow, chosen, _) in pairs.items():
+        if chosen.back == "original":
+            _check_way_back(name, flow, chosen, pairs, flows, report)
+
+
+def _check_shared(pairs: Pairs, report: Report) -> None:
+    """A shared topic is one pair's, and a source has one intermediate topic."""
+    taken: dict[tuple[str, str], str] = {}
     by_source: dict[str, str] = {}
     for name, (flow, chosen, _) in pairs.items():
-        where = (flow.source.alias if chosen.intermediate else flow.target.alias, chosen.mux.topic)
-        if where in shared:
-            report.problem(
-                0,
-                f"{name}.mux.topic = {chosen.mux.topic} is the shared topic of {shared[where]} too, on {where[0]}: "
-                f"give each its own",
-            )
-        shared[where] = name
-        if chosen.intermediate and flow.source.alias in by_source:
-            report.problem(
-                0,
-                f"{name}.mux.via = intermediate: {by_source[flow.source.alias]} has an intermediate topic on "
-                f"{flow.source.alias} already. Let both flows carry that one, or set mux.via = straight",
-            )
-        by_source |= {flow.source.alias: name} if chosen.intermediate else {}
-        back = next((one for one in flows if (one.source.alias, one.target.alias) == _turned(flow)), None)
-        if chosen.back == "original" and back is not None and back.naming.policy == policy.IDENTITY_POLICY:
-            report.problem(
-                0,
+        alias, topic = (flow.source if chosen.intermediate else flow.target).alias, chosen.mux.topic
+        if (alias, topic) in taken:
+            first = taken[alias, topic]
+            words = f"{name}.mux.topic = {topic} is the shared topic of {first} too, on {alias}: give each its own"
+            report.problem(0, words)
+        elif chosen.intermediate and alias in by_source:
+            words = f"{name}.mux.via = intermediate: {by_source[alias]} has an intermediate topic on {alias} already. "
+            report.problem(0, words + "Let both flows carry that one, or set mux.via = straight")
+        taken[alias, topic] = name
+        if chosen.intermediate:
+            by_source[alias] = name
+
+
+def _check_way_back(name: str, flow: Flow, chosen: Chosen, pairs: Pairs, flows: Sequence[Flow], report: Report) -> None:
+    """Names that are kept both ways, so that nothing tells that a record has been there before."""
+    turned = (flow.target.alias, flow.source.alias)
+    for other, (their, theirs, _) in pairs.items():
+        if (their.source.alias, their.target.alias) == turned and theirs.back == "original":
+            if _meet(chosen.mux, theirs.mux):
+                words = f"{name}.demux = original and {other}.demux = original would carry the same records round and "
+                report.problem(0, words + "round. Set one of them to prefixed, or choose other topics for one")
+    for back in flows:
+        if (back.source.alias, back.target.alias) == turned and back.naming.policy == policy.IDENTITY_POLICY:
+            words = (
                 f"{name}.demux = original and {back.name} would carry the same records round and round: {back.name} "
-                f"keeps names (IdentityReplicationPolicy). Set {name}.demux = prefixed, or take the default policy",
             )
+            words += f"keeps names (IdentityReplicationPolicy). Set {name}.demux = prefixed, or take the default policy"
+            report.problem(0, words)
+
+
+def _meet(one: Mux, other: Mux) -> bool:
+    """Whether some topic is chosen by both, as far as names tell."""
+    first, second = policy.Filter(one.topics), policy.Filter(other.topics)
+    fit = any(map(first.accepts, other.topics)) or any(map(second.accepts, one.topics))
+    return fit or bool({*one.topics} & {*other.topics})
 
 
 def explained(flow: Flow) -> tuple[Explained, ...]:
@@ -174,10 +199,6 @@ def explained(flow: Flow) -> tuple[Explained, ...]:
         for rule in flow.demux
     ]
     return tuple(rows)
-
-
-def _turned(flow: Flow) -> tuple[str, str]:
-    return flow.target.alias, flow.source.alias
 
 
 # ---- single values; ValueError with the reason, in words that can follow `key = value: ` ----
