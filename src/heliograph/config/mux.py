@@ -169,10 +169,10 @@ def _check_way_back(name: str, flow: Flow, chosen: Chosen, pairs: Pairs, flows: 
     """Names that are kept both ways, so that nothing tells that a record has been there before."""
     turned = (flow.target.alias, flow.source.alias)
     for other, (their, theirs, _) in pairs.items():
-        if (their.source.alias, their.target.alias) == turned and theirs.back == "original":
-            if _meet(chosen.mux, theirs.mux):
-                words = f"{name}.demux = original and {other}.demux = original would carry the same records round and "
-                report.problem(0, words + "round. Set one of them to prefixed, or choose other topics for one")
+        opposite = (their.source.alias, their.target.alias) == turned
+        if opposite and theirs.back == "original" and _meet(chosen.mux, theirs.mux):
+            words = f"{name}.demux = original and {other}.demux = original would carry the same records round and "
+            report.problem(0, words + "round. Set one of them to prefixed, or choose other topics for one")
     for back in flows:
         if (back.source.alias, back.target.alias) == turned and back.naming.policy == policy.IDENTITY_POLICY:
             words = (
