@@ -174,7 +174,7 @@ class Bundle:
             if one.record.offset >= anchor.fetch_offset and one.record.offset not in self.aside
         )
         nobodys = [*(one.record.offset for one in strange), *done.unknown.values()]
-        until = min((at for at in nobodys if at >= anchor.fetch_offset), default=done.next_offset)
+        until = min(nobodys, default=done.next_offset)
         return Brought([(anchor, _nothing(until, anchor)), *chunks], done.shares.size, strange, done.unknown)
 
 
