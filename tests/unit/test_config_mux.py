@@ -199,3 +199,10 @@ def test_records_that_would_go_round_are_refused() -> None:
     )
     assert "round and round" in said
     assert "Set spoke1->hub.demux = prefixed" in said
+
+
+def test_incidents_of_a_stage_are_its_own() -> None:
+    found = flows(CHOSEN, "spoke1->hub.demux = original")
+    topics = {name: policy.incidents_topic(policy.annals_of(flow)) for name, flow in found.items()}
+    assert len(set(topics.values())) == 3
+    assert all(policy.of(found["spoke1->hub"]).is_internal(topic) for topic in topics.values())

@@ -39,7 +39,7 @@ class Sent:
 class Quarantine:
     def __init__(self, client: Client, flow: Flow) -> None:
         self._client, self._alias = client, flow.source.alias
-        topic, factor = policy.quarantine_topic(self._alias), flow.offset_storage_replication_factor
+        topic, factor = policy.quarantine_topic(policy.annals_of(flow)), flow.offset_storage_replication_factor
         self._annals = Annals(client, topic, annals.QUARANTINE, factor)
         self._kept: dict[bytes, Kept] = {}
 
