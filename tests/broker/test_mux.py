@@ -15,7 +15,8 @@ from typing import Any
 
 from heliograph.batch import warm
 from heliograph.batch.labels import NAMES, time_text
-from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties
+from heliograph.cli.main import run as heliograph
+from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties, running
 from heliograph.errors import BrokerError
 from heliograph.state.quarantine import Kept, Quarantine
 from heliograph.types import Cluster, Demux, Flow, Mux
@@ -275,6 +276,75 @@ def test_the_command_on_spoke_and_hub_killed_with_9(primary: Kafka, backup: Kafk
         assert_copied(spoke, hub, topic, f"primary.{topic}", expected=count)
     assert f"primary.{other}" not in topics_of(hub)
     assert other not in topics_of(hub)
+
+
+SPOKES = ("spoke1", "spoke2", "spoke3")
+SEED = {"topic": 2, "topic2": 1, "nonreplicated": 1}  # partitions; two are chosen
+ADDED = """
+spoke3.bootstrap.servers = {bootstrap}
+spoke3->hub.enabled = true
+spoke3->hub.mux.topics = topic, topic2
+spoke3->hub.demux = original
+"""
+
+
+def test_a_hub_with_two_spokes_and_a_third_while_it_runs(tmp_path: Path) -> None:
+    """By one command and one file, under original names: records of all spokes meet in the hub's topics, each with the
+    labels that say whose it is; what was not chosen stays where it is."""
+    config = {"auto.create.topics.enable": "false"}
+    hub, *spokes = (Kafka(name, config=config) for name in ("hub", *SPOKES))
+    with running(hub, *spokes):
+        for spoke in spokes:
+            for topic, partitions in SEED.items():
+                create_topic(spoke.confluent(), topic, partitions, config=KEPT)
+                produce(spoke.confluent(), topic, records(300, partitions))
+        file = _hub_file(tmp_path / "mm2.properties", hub, spokes[:2])
+        with Run(file, tmp_path / "run") as run:
+            run.wait(lambda: _all_back(hub, spokes[:2]), what="two spokes at the hub")
+            text = file.read_text().replace("spoke2, hub", "spoke2, spoke3, hub")
+            file.write_text(text + ADDED.format(bootstrap=spokes[2].bootstrap))
+            assert heliograph(["apply", str(file)]) == 0
+            run.wait(lambda: _all_back(hub, spokes), what="three spokes at the hub", timeout_seconds=90)
+            produce(spokes[0].confluent(), "topic", records(100, 2, 300))
+            run.wait(lambda: counted(hub.confluent(), "topic") == 1_000, what="the first spoke's further records")
+            assert run.stop() == 0, run.words()
+        for spoke in spokes:
+            for topic in ("topic", "topic2"):
+                _compare_spoke(spoke, hub, topic)
+        assert not [name for name in topics_of(hub.confluent()) if "nonreplicated" in name]
+
+
+def _hub_file(path: Path, hub: Kafka, spokes: list[Kafka]) -> Path:
+    lines = ["clusters = spoke1, spoke2, hub", "emit.heartbeats.enabled = false", "tasks.max = 1"]
+    factors = ("", "offset.storage.", "offset-syncs.topic.", "checkpoints.topic.")
+    lines += [f"{one}replication.factor = 1" for one in factors]
+    lines += [f"{kafka.name}.bootstrap.servers = {kafka.bootstrap}" for kafka in (hub, *spokes)]
+    for spoke, via in zip(spokes, ("straight", "intermediate"), strict=True):
+        pair = f"{spoke.name}->hub"
+        lines += [f"{pair}.enabled = true", f"{pair}.mux.topics = topic, topic2", f"{pair}.mux.via = {via}"]
+        lines += [f"{pair}.demux = original"]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _all_back(hub: Kafka, spokes: list[Kafka]) -> bool:
+    return all(counted(hub.confluent(), topic) == 300 * len(spokes) for topic in ("topic", "topic2"))
+
+
+def _compare_spoke(spoke: Kafka, hub: Kafka, topic: str) -> None:
+    theirs, ours = read_all(spoke.confluent(), topic), read_all(hub.confluent(), topic)
+    assert sorted(ours) == sorted(theirs)
+    for partition, some in theirs.items():
+        mine = [one for one in ours[partition] if dict(one.headers[-8:])[NAMES[5]] == spoke.name.encode()]
+        assert [(one.key, one.value, one.headers[:-8], one.timestamp_ms) for one in mine] == [
+            (one.key, one.value, one.headers, one.timestamp_ms) for one in some
+        ]
+        for copy, origin in zip(mine, some, strict=True):
+            assert [text for _, text in copy.headers[-8:]] == [
+                *(topic.encode(), b"%d" % partition, time_text(origin.timestamp_ms).encode()),
+                *(spoke.bootstrap.encode(), f"mux-replication_{spoke.name}".encode(), spoke.name.encode()),
+                *(spoke.cluster_id.encode(), b"%d" % origin.offset),
+            ]
 
 
 def _another_spoke(primary: Kafka, backup: Kafka, topic_name: str, demux: Engine) -> None:
