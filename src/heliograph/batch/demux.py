@@ -126,7 +126,7 @@ class _Demux(Sharing):
         ends = np.cumsum(tally[:, labelling.T_BYTES])
         out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         labelling.put_back(payload, rows, head.base_timestamp, ends - tally[:, labelling.T_BYTES], out)
-        made, end, data = bytearray(like), head.last_offset, memoryview(out)
+        made, end, data = bytearray(like), head.last_offset, out.data
         made[header.ATTRIBUTES + 1] &= ~header.LOG_APPEND_TIME & 0xFF  # they have times of their own
         begin = 0
         for target, (size, count, newest) in enumerate(tally.tolist()):
