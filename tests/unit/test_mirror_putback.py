@@ -246,6 +246,19 @@ def test_internal_topics_and_the_shared_one_are_nobodys_targets(stage: Stage) ->
     assert not stage.anchor.unknown
 
 
+def test_what_holds_nothing_and_was_stalled_for_the_sake_of_all_comes_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "TASK_BYTES", 0)  # every lane that got something holds too much, together
+    for n in range(6):
+        stage.add(ORIGINS[0])
+        stage.turn()
+        stage.source.tick(float(n))
+        stage.turn()
+    assert values(stage.copied[TARGETS[0]]) == stage.due(TARGETS[0])
+    assert {lane.acked.next_offset for lane in stage.lanes} == {6}
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(stage: Stage, seed: int) -> None:
     """Lanes lose track, tasks crash after what they wrote down a while ago, targets are found, strangers write."""

@@ -80,6 +80,7 @@ class Source:
         self._homeless: set[TopicPartition] = set(self._bundles)  # those without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[Lane] = set()  # lanes that hold enough for now
+        self._release_at = 0.0  # when those of them that hold nothing are looked at
         self._wide: dict[TopicPartition, int] = {}  # those whose next batch needs more than the usual bytes
         self.stopped = False
         for bundle in self._bundles.values():
@@ -96,6 +97,9 @@ class Source:
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+        if self._stalled and now >= self._release_at:
+            self._release_at = now + DRAIN_S
+            self._release_empty()
         for key in [key for key, at in self._dry.items() if now >= at]:
             del self._dry[key]
             if key in self._pullers:
@@ -107,6 +111,14 @@ class Source:
             for tp in list(self._homeless):
                 self._place(self._bundles[tp])
             self._pull_all()
+
+    def _release_empty(self) -> None:
+        """A strand may be stalled for the sake of all and hold nothing itself: it will never drain. It goes on when
+        those beside it have."""
+        for lane in [one for one in self._stalled if not one.queued_bytes]:
+            beside = self._bundles[lane.spec.tp].lanes
+            if not self.stopped and all(one.queued_bytes < LANE_BYTES // 2 for one in beside):
+                self.reopen(lane)
 
     def reopen(self, lane: Lane) -> None:
         """The lane's place changed (rule D answered) or it has room again: fetch it from `fetch_offset`."""
@@ -259,7 +271,8 @@ class Source:
         came = max((chunk.next_offset for _, chunk in moved), default=part.offset) - part.offset
         for lane in takers:
             ways.judge(lane, len(part.records), came)
-            if lane.queued_bytes >= LANE_BYTES or self._full(lane.history):
+            waits = lane not in bundle.reading  # before a record that is nobody's
+            if not waits and (lane.queued_bytes >= LANE_BYTES or self._full(lane.history)):
                 self.leave(lane)
                 self._stalled.add(lane)
         if bundle.reading:
