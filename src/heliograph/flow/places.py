@@ -15,8 +15,8 @@ import structlog
 from heliograph.errors import BrokerError, HeliographError
 from heliograph.sync.configs import Entries, creation_configs
 from heliograph.types import Demux, Flow, Mux, TopicPartition
-from heliograph.wire import Client, NewTopic, TopicMeta
-from heliograph.wire.codes import TOPIC_ALREADY_EXISTS
+from heliograph.wire import Client, NewTopic, TopicMeta, broker_error
+from heliograph.wire.codes import TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
 log = structlog.get_logger()
 
@@ -74,8 +74,8 @@ class Places:
         ]
         largest = max(sizes, default=DEFAULT_MAX_MESSAGE_BYTES) + LABELS_BYTES
         configs = {"max.message.bytes": str(largest), "compression.type": "producer"}
-        trouble = self._create(NewTopic(mux.topic, mux.partitions, self.flow.replication_factor, configs))
-        return trouble or mux.partitions
+        refused = self._make([NewTopic(mux.topic, mux.partitions, self.flow.replication_factor, configs)])
+        return refused.get(mux.topic) or mux.partitions
 
     # ---------------------------------------------------------------- where records are put back
 
@@ -112,35 +112,42 @@ class Places:
         except HeliographError as error:
             alias = rule.spoke.alias
             words = f"records of {', '.join(sorted(short))} wait: {alias} cannot be asked how these topics are: {error}"
-            placed.unplaced.append(Unplaced(words, f"make {alias} reachable, or make the topics by hand"))
+            placed.unplaced.append(
+                Unplaced(
+                    words,
+                    f"make {alias} reachable and let us DESCRIBE its topics and their configs, or make them here by hand",
+                )
+            )
             return {}
-        made: dict[str, int] = {}
+        wanted: dict[str, int] = {}
         for topic, partitions in short.items():
             count = theirs.get(topic, 0)
             possible = {one for one in partitions if one < (count or MOST_PARTITIONS)}
             placed.refused.update(TopicPartition(topic, one) for one in partitions - possible)
-            wanted = max([count, *(one + 1 for one in possible)])
-            if not wanted or wanted <= counts[topic]:
-                continue
-            name = rule.prefix + topic
-            trouble = (
-                self._grow(name, wanted) if counts[topic] else self._create(self._spec(rule, name, wanted, settings))
-            )
-            if trouble is None:
-                made[topic] = wanted
-            else:
-                placed.unplaced.append(trouble)
-        return made
+            needs = max([count, *(one + 1 for one in possible)])
+            if needs > counts[topic]:
+                wanted[topic] = needs
+        new = [self._spec(rule, rule.prefix + one, n, settings) for one, n in wanted.items() if not counts[one]]
+        few = {rule.prefix + one: n for one, n in wanted.items() if counts[one]}
+        refused = self._make(new) | self._grow(few)
+        placed.unplaced.extend(refused.values())
+        return {topic: count for topic, count in wanted.items() if rule.prefix + topic not in refused}
 
     def _ask(self, rule: Demux, topics: list[str]) -> tuple[dict[str, int], dict[str, Entries]]:
-        """The partitions and settings of the source's topics; of one that is gone, neither."""
+        """The partitions and settings of the source's topics; of one that is gone, neither. What may not be seen is an
+        error: a topic made without its settings would keep other records than its source."""
         with Client(rule.spoke, timeout_s=ASK_S) as spoke:
-            found = {name: len(topic.partitions) for name, topic in spoke.metadata(topics).topics.items()}
-            there = [name for name, count in found.items() if count]
-            settings = spoke.describe_topic_configs(there) if there else {}
-        return found, {
-            rule.prefix + name: entries for name, entries in settings.items() if not isinstance(entries, BrokerError)
-        }
+            found = spoke.metadata(topics).topics
+            for name, topic in found.items():
+                if topic.error == TOPIC_AUTHORIZATION_FAILED:
+                    raise broker_error(topic.error, topic=name)
+            there = [name for name, topic in found.items() if topic.partitions]
+            settings: dict[str, Entries] = {}
+            for name, entries in (spoke.describe_topic_configs(there) if there else {}).items():
+                if isinstance(entries, BrokerError):
+                    raise entries
+                settings[rule.prefix + name] = entries
+        return {name: len(topic.partitions) for name, topic in found.items()}, settings
 
     def _spec(self, rule: Demux, name: str, partitions: int, settings: Mapping[str, Entries]) -> NewTopic:
         flow = replace(self.flow, source=rule.spoke)
@@ -149,30 +156,44 @@ class Places:
 
     # ---------------------------------------------------------------- doing
 
-    def _create(self, spec: NewTopic) -> Unplaced | None:
-        error = self._target.create_topics([spec])[spec.name]
-        if error is not None and error.code != TOPIC_ALREADY_EXISTS:
-            return Unplaced(f"{spec.name} cannot be created: {error.message}", error.fix)
-        log.info("topic created", flow=self.flow.name, topic=spec.name, partitions=spec.partitions)
-        return self._await(spec.name, spec.partitions)
+    def _make(self, specs: Collection[NewTopic]) -> dict[str, Unplaced]:
+        """Those that could not be made, or are not to be seen yet."""
+        refused: dict[str, Unplaced] = {}
+        for name, error in (self._target.create_topics(list(specs)) if specs else {}).items():
+            if error is not None and error.code != TOPIC_ALREADY_EXISTS:
+                refused[name] = Unplaced(f"{name} cannot be created: {error.message}", error.fix)
+        made = {spec.name: spec.partitions for spec in specs if spec.name not in refused}
+        for name, partitions in made.items():
+            log.info("topic created", flow=self.flow.name, topic=name, partitions=partitions)
+        return refused | self._await(made)
 
-    def _grow(self, name: str, partitions: int) -> Unplaced | None:
-        error = self._target.create_partitions({name: partitions})[name]
-        if error is not None:
-            fix = f"add partitions: kafka-topics --alter --topic {name} --partitions {partitions}"
-            return Unplaced(f"{name} cannot be given {partitions} partitions: {error.message}", fix)
-        log.info("topic grown", flow=self.flow.name, topic=name, partitions=partitions)
-        return self._await(name, partitions)
+    def _grow(self, counts: Mapping[str, int]) -> dict[str, Unplaced]:
+        refused: dict[str, Unplaced] = {}
+        for name, error in (self._target.create_partitions(counts) if counts else {}).items():
+            if error is not None:
+                fix = f"add partitions: kafka-topics --alter --topic {name} --partitions {counts[name]}"
+                why = f"{name} cannot be given {counts[name]} partitions: {error.message}"
+                refused[name] = Unplaced(why, fix)
+            else:
+                log.info("topic grown", flow=self.flow.name, topic=name, partitions=counts[name])
+        return refused | self._await({name: count for name, count in counts.items() if name not in refused})
 
-    def _await(self, name: str, partitions: int) -> Unplaced | None:
+    def _await(self, expected: Mapping[str, int]) -> dict[str, Unplaced]:
+        """Until so many partitions of these have a leader; those that have not."""
         deadline = time.monotonic() + APPEAR_S
-        while True:
-            topic = self._target.metadata([name]).topics.get(name)
-            if topic and sum(part.leader >= 0 for part in topic.partitions.values()) >= partitions:
-                return None
+        while expected:
+            topics = self._target.metadata(sorted(expected)).topics
+            late = [name for name, count in expected.items() if _led(topics.get(name)) < count]
+            if not late:
+                break
             if time.monotonic() > deadline:
-                return Unplaced(f"{name} is not to be seen yet", "")
+                return {name: Unplaced(f"{name} is not to be seen yet", "") for name in late}
             time.sleep(0.05)
+        return {}
+
+
+def _led(topic: TopicMeta | None) -> int:
+    return sum(part.leader >= 0 for part in topic.partitions.values()) if topic else 0
 
 
 def _count(topic: TopicMeta | None) -> int:
