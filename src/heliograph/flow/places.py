@@ -112,12 +112,8 @@ class Places:
         except HeliographError as error:
             alias = rule.spoke.alias
             words = f"records of {', '.join(sorted(short))} wait: {alias} cannot be asked how these topics are: {error}"
-            placed.unplaced.append(
-                Unplaced(
-                    words,
-                    f"make {alias} reachable and let us DESCRIBE its topics and their configs, or make them here by hand",
-                )
-            )
+            fix = f"make {alias} reachable, let us DESCRIBE its topics and their configs, or make them here by hand"
+            placed.unplaced.append(Unplaced(words, fix))
             return {}
         wanted: dict[str, int] = {}
         for topic, partitions in short.items():
