@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import selectors
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -301,3 +302,35 @@ def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(st
         target: stage.due(target) for target in TARGETS
     }
     assert stage.position.next_offset == len(stage.records)
+
+
+# ---------------------------------------------------------------- into the shared topic
+
+
+def test_labelled_records_have_the_time_of_the_moment_and_are_as_old_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch, "Brokers", Brokers)
+    tp, newest_ms = ORIGINS[0], 1_700_000_000_500
+    spec = LaneSpec(tp, ID, SHARED, part(1), 1 << 20, strands=1, stage=Stamp(tp, identifier="oslo"), strand=0)
+    lane = Lane.of(spec)
+    lane.found(0)
+    began_ms = time.time_ns() // 1_000_000
+    with selectors.DefaultSelector() as selector:
+        source = Source(
+            Cluster("a"), [lane], selector, isolation="read_committed", arrived=lambda lane: None,
+            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, None),
+        )  # fmt: skip
+        source.opened(NODE, cast(Any, source.brokers.connection(NODE)))
+        batch = encode([Record(n, newest_ms - 500 + 100 * n, b"k", b"v") for n in range(6)], codec=3)
+        fetched = Fetched("", 0, 0, 6, 6, 0, (), batch)
+        source.received(NODE, None, FetchAnswer(0, 0, SESSION, [(ID, fetched)]))
+    assert lane.oldest_timestamp == newest_ms, "a record that waits is as old as the newest it came with, at least"
+    sent = lane.next_batch(lambda *_: False)
+    assert sent is not None
+    records = decode(bytes(sent.piece.data))
+    assert [dict(one.headers)[NAMES[2]] for one in records][-1] == b"2023-11-14T22:13:20.500Z"
+    assert {one.timestamp >= began_ms for one in records} == {True}, "in the shared topic: of the moment"
+    lane.acknowledged(sent, 0)
+    assert lane.last_timestamp == newest_ms
+    assert position_of([lane]) == join([replace(part(1, 6, 6), target=6)], [SHARED])
