@@ -172,6 +172,12 @@ def quarantine_topic(source_alias: str) -> str:
     return f"mm2-heliograph-quarantine.{source_alias}.internal"
 
 
+def annals_of(flow: Flow) -> str:
+    """Whose incidents and refused records a flow's are, in the names of their topics: its source's, or its mux's, which
+    may end in the same cluster."""
+    return f"{flow.source.alias}.mux" if flow.mux else flow.source.alias
+
+
 # ---- filters ----------------------------------------------------------------------------------------------------
 
 

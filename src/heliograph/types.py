@@ -18,6 +18,19 @@ def is_secret(key: str) -> bool:
     return any(word in key.lower() for word in SECRET_WORDS)
 
 
+# The headers that say where a record in a shared topic came from, in the order in which they stand (`batch.labels`).
+MUX_HEADERS = (
+    "MUX_SOURCE_TOPIC",
+    "MUX_SOURCE_TOPIC_PARTITION",
+    "MUX_SOURCE_TIMESTAMP",
+    "MUX_SOURCE_BOOTSTRAP_SERVERS",
+    "MUX_INTERMEDIATE_TOPIC",
+    "MUX_SOURCE_IDENTIFIER",
+    "MUX_SOURCE_CLUSTER_ID",
+    "MUX_SOURCE_OFFSET",
+)
+
+
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
@@ -111,6 +124,29 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
+class Mux:
+    """Topics of a cluster that go into one shared topic, each record with headers that say where it came from."""
+
+    topics: tuple[str, ...]  # names or regular expressions, matched in full
+    topic: str  # the shared one
+    identifier: str  # how the source is called in the headers
+    partitions: int  # of the shared topic, when it is made
+    headers: tuple[str, ...]  # which of them are written, beside those without which there is no way back
+    hub: str = ""  # the alias of the cluster that it is for: what came from there does not go back
+
+
+@dataclass(frozen=True, slots=True)
+class Demux:
+    """A shared topic whose records are put back: into topics called as at their source, or with a prefix."""
+
+    topic: str  # the shared one, as it is called here
+    prefix: str  # of the topics: empty, or the source's alias and a separator
+    keep_headers: bool
+    spoke: Cluster  # where its records came from: asked how the topics are that are to be made
+    replication_factor: int = 2
+
+
+@dataclass(frozen=True, slots=True)
 class Policies:
     """What a flow does about what should not have happened. `stop` parks the partition; the others always go on."""
 
@@ -174,6 +210,9 @@ class Flow:
     admin_timeout_s: float = 60.0
     on: Policies = Policies()
     caps: tuple[Cap, ...] = ()
+    # stages: a flow that has one copies nothing else, and may begin and end in one cluster
+    mux: Mux | None = None
+    demux: tuple[Demux, ...] = ()
     # Of a connector (`connect/`), of which several may stand between two clusters
     label: str = ""  # the connector's name; "": the flow is of a file
     copies: bool = True  # False: only what stands beside the copying, of records that other flows copy
@@ -181,4 +220,9 @@ class Flow:
 
     @property
     def name(self) -> str:
-        return self.label or f"{self.source.alias}->{self.target.alias}"
+        stage = ".mux" if self.mux else ".demux" if self.demux else ""
+        return self.label or f"{self.source.alias}->{self.target.alias}{stage}"
+
+    @property
+    def staged(self) -> bool:
+        return self.mux is not None or bool(self.demux)

@@ -323,7 +323,7 @@ def test_what_connectors_take_from_the_top_level(mm2: dict[str, Any]) -> None:
     mine = {key.name for key in keys.KEYS if is_connector_key(key.name) and not key.is_family}
     of_our_own = {"heliograph.mm2.rules", "sync.topic.configs.lower.durability", "sasl.username", "sasl.password"}
     of_our_own |= {"start", "target.partitions", "max.bytes.per.second"}
-    of_our_own |= {name for name in mine if name.startswith("on.")}
+    of_our_own |= {key.name for key in keys.KEYS if key.name.startswith("on.") or "Heliograph's own" in key.doc}
     gone = {"auto.include.jmx.reporter", *ONLY_OURS}
     assert mine - theirs - of_our_own - gone == set()
     assert {name for name in theirs if not is_connector_key(name)} == {

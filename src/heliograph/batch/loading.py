@@ -37,5 +37,7 @@ def ready() -> bool:
 
 
 def warm() -> None:
-    """Load the kernels now and wait for it."""
+    """Load the kernels now and wait for it; also those that few flows need, so that none is left to compile."""
+    from heliograph.batch import labelling  # noqa: F401
+
     _kernels.load()

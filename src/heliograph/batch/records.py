@@ -16,6 +16,9 @@ from heliograph.errors import CorruptBatch
 
 _I64_MASK = (1 << 64) - 1
 
+# Names of headers that are not UTF-8, which Java never writes and others can, come back as the bytes they were.
+NOT_UTF8 = "surrogateescape"
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -86,7 +89,7 @@ def decode(batch: bytes | bytearray | memoryview, *, check_crc: bool = True) -> 
     reader = _Reader(bytes(codecs.decompress(head.codec, view, offset=head.base_offset)))
     try:
         records = [_decode_record(reader, head) for _ in range(head.count)]
-    except (IndexError, UnicodeDecodeError, struct.error) as error:
+    except (IndexError, struct.error) as error:
         raise CorruptBatch(f"A record in a batch makes no sense: {error}", offset=head.base_offset) from error
     if reader.at != len(reader.data):
         raise CorruptBatch(f"{len(reader.data) - reader.at} bytes after the last record", offset=head.base_offset)
@@ -122,7 +125,7 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> byt
             _sized(record.key),
             _sized(record.value),
             varint(len(record.headers)),
-            *(_sized(name.encode(errors="surrogateescape")) + _sized(value) for name, value in record.headers),
+            *(_sized(name.encode(errors=NOT_UTF8)) + _sized(value) for name, value in record.headers),
         )
     )
     return varint(len(body)) + body
@@ -151,8 +154,7 @@ def _decode_header(reader: _Reader) -> tuple[str, bytes | None]:
     name = reader.sized()
     if name is None:
         raise IndexError("a header without a name")
-    # Kafka does not ask that it be UTF-8; whatever it is, it comes out as it went in.
-    return name.decode(errors="surrogateescape"), reader.sized()
+    return name.decode(errors=NOT_UTF8), reader.sized()
 
 
 def varint(value: int) -> bytes:

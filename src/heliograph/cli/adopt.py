@@ -42,7 +42,7 @@ def command(file: Path, flow: str | None, output: str, lenient: bool) -> int:
     from heliograph.review.adoption import look
     from heliograph.wire import Client
 
-    flows = flows_of(load_config(file, lenient), flow)
+    flows = flows_of(load_config(file, lenient), flow, staged=False)
     check_clusters(flows)
     found = []
     for one in flows:

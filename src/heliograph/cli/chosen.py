@@ -24,13 +24,17 @@ def load_config(file: Path, lenient: bool) -> Config:
     return config
 
 
-def flows_of(config: Config, wanted: str | None) -> tuple[Flow, ...]:
-    """The enabled flow of this name; all, if none is named."""
+def flows_of(config: Config, wanted: str | None, *, staged: bool = True) -> tuple[Flow, ...]:
+    """The enabled flow of this name; all, if none is named. `staged`: also those that multiplex and put back, which few
+    verbs know what to do with."""
+    flows = tuple(flow for flow in config.flows if staged or not flow.staged)
     if wanted is None:
-        return config.flows
-    found = tuple(flow for flow in config.flows if flow.name == wanted.replace(" ", ""))
+        if left := ", ".join(flow.name for flow in config.flows if flow not in flows):
+            click.echo(f"note: {left} is not looked at here (mux and demux)", err=True)
+        return flows
+    found = tuple(flow for flow in flows if flow.name == wanted.replace(" ", ""))
     if not found:
-        enabled = ", ".join(flow.name for flow in config.flows) or "none"
+        enabled = ", ".join(flow.name for flow in flows) or "none"
         raise ConfigError(f"no flow {wanted!r} is enabled in the file: there is {enabled}")
     return found
 

@@ -43,7 +43,7 @@ def examine(file: str | os.PathLike[str], *, lenient: bool = False) -> Iterator[
             if not _is_known(patients, flow.target):
                 yield from _admit(patients, "target", flow.target)
         yield from _told_apart(list(patients.values()))
-        for flow in config.flows:
+        for flow in (one for one in config.flows if not one.staged):
             source, target = patients["source", flow.source.alias], patients["target", flow.target.alias]
             if source.cluster_id and target.cluster_id and source.cluster_id != target.cluster_id:
                 yield from _flow(flow, source, target)

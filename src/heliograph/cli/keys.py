@@ -115,6 +115,27 @@ nothing. (Several processes that run one flow hold it each for itself.) It is he
 waits on the source, and topics that are far behind wait before those that are live. Half a second's worth may come at
 once after a pause; a batch is never cut, so one that is larger than that is followed by a pause. A partition
 that has had no turn for more than 5 s counts as stalled, with the cap as its reason.
+
+## Many topics through one
+
+`mux.topics` lets topics of a source travel together in one shared topic, each record with headers that say where it
+came from; `demux` puts them back into topics and partitions of their own on the target.
+[hub-and-spoke.md](hub-and-spoke.md) has the whole of it.
+
+```properties
+spoke1->hub.mux.topics = topic, topic2
+spoke1->hub.demux = original
+```
+
+- Chosen topics are not copied by the flow itself. Where `mux.topics` is set and `topics` is not, nothing else is:
+  topics that were not chosen stay where they are.
+- `mux.via = straight` writes to a shared topic on the target. `intermediate` makes it on the source, and the flow (or a
+  MirrorMaker, with `topics` set to the shared topic) carries it over.
+- `demux = original` calls topics as on the source, so that those of several sources meet; `prefixed` calls them
+  `spoke1.topic`. Without `demux` records stay in the shared topic.
+- `mux.headers` is a list of the headers that are written: `MUX_SOURCE_TIMESTAMP`, `MUX_SOURCE_BOOTSTRAP_SERVERS`,
+  `MUX_INTERMEDIATE_TOPIC`, `MUX_SOURCE_IDENTIFIER`, `MUX_SOURCE_CLUSTER_ID`, `MUX_SOURCE_OFFSET`; `MUX_SOURCE_TOPIC`
+  and `MUX_SOURCE_TOPIC_PARTITION` are written always.
 """
 
 

@@ -96,7 +96,7 @@ def list_(file: Path, flow: str | None, parts: tuple[str, ...], output: str, len
     from heliograph.flow.presence import holders
 
     document: dict[str, Any] = {}
-    for one in flows_of(load_config(file, lenient), flow):
+    for one in flows_of(load_config(file, lenient), flow, staged=False):
         with _session(one) as session:
             standings = _standings(session, parts)
             running = [str(holder) for holder in holders(one, session.target)]
@@ -170,7 +170,7 @@ def set_(
         to = point(where)
     except ValueError as problem:
         raise click.BadParameter(str(problem), param_hint="--to") from None
-    (one,) = flows_of(load_config(file, lenient), flow)
+    (one,) = flows_of(load_config(file, lenient), flow, staged=False)
     with _session(one) as session:
         wanted = shifts.moved(session.source, _standings(session, parts), to)
         return _change(session, wanted, yes=yes, force=force, output=output)
@@ -189,7 +189,7 @@ def reset(file: Path, flow: str, parts: tuple[str, ...], yes: bool, force: bool,
     """Forget positions of FLOW: it begins where its file says (`start`, else auto.offset.reset)."""
     from heliograph.review import shifts
 
-    (one,) = flows_of(load_config(file, lenient), flow)
+    (one,) = flows_of(load_config(file, lenient), flow, staged=False)
     with _session(one) as session:
         wanted = shifts.forgotten(one, session.source, _standings(session, parts))
         return _change(session, wanted, yes=yes, force=force, output=output)

@@ -48,7 +48,7 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
     from heliograph.review.forecast import forecast
 
     config = load_config(file, lenient)
-    flows = flows_of(config, flow)
+    flows = flows_of(config, flow, staged=False)
     found = forecast(flows, config.heartbeat_only if flow is None else ())
     by_name = {one.name: one for one in flows}
     times = {one.name: _time(one, by_name[one.name], rate) for one in found if one.name in by_name}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heliograph.cli.logs import log_options
-from heliograph.errors import HeliographError
+from heliograph.errors import ConfigError, HeliographError
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def command(
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
         click.echo(f"warning: {warning}", err=True)
+    if until_current and (staged := ", ".join(flow.name for flow in config.flows if flow.staged)):
+        raise ConfigError(f"--until-current cannot tell when {staged} is current: leave it out, or mux.topics")
     with watch.stopping() as stop:
         runner = make_runner(
             *((*config.flows, *config.heartbeat_only), master, chosen, epoch_seconds),

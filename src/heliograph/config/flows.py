@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from heliograph import policy
-from heliograph.config import caps, counts, keys, starts, values
+from heliograph.config import caps, counts, keys, mux, starts, values
 from heliograph.config.incidents import policies_of
 from heliograph.config.model import Explained
 from heliograph.config.naming import check_alias, check_overrides, naming_of, positions_topic
@@ -79,6 +79,7 @@ class Maker:
         self._report = report
         self._lines = lines
         self._lenient = lenient
+        self.multiplexed: dict[str, tuple[Flow, mux.Chosen, Cluster]] = {}  # by the pair's name
 
     def is_wanted(self, pair: Pair) -> tuple[bool, bool]:
         """Whether MM2 runs anything for the pair, and whether that copies. Only the flow's own `enabled` makes a pair
@@ -152,6 +153,11 @@ class Maker:
             on=policies_of(base, reader),
             caps=reader.read(base, "max.bytes.per.second", caps.caps, plain.caps),
         )
+        chosen = mux.read(source, target, base, reader) if enabled else None
+        if chosen is not None:
+            writable = cluster_of(source, self._views.writer((target, source)), Reader(self._report))
+            self.multiplexed[flow.name] = (flow, chosen, writable)
+            flow = mux.rest_of(flow, chosen, told="topics" in base)
         return flow, tuple(reader.rows)
 
     def _heartbeats_replication(self, reader: Reader, base: View, naming: Naming) -> bool:

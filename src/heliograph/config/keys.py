@@ -8,7 +8,7 @@ name that ends in `*` stands for a family.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from heliograph.config import clients
@@ -22,9 +22,10 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MIRROR = "org.apache.kafka.connect.mirror."
 
-# Keys of connectors that look like keys of clusters called `source` and `target`, which many are.
+# Keys of connectors that look like keys of clusters called `source` and `target`, which many are; and some of ours.
 FLOW_ALIASES = ("source.cluster.alias", "target.cluster.alias")
-FLOW_NAMES = (*FLOW_ALIASES, "target.partitions")
+OURS = ("target.partitions", "mux.partitions", "mux.headers", "mux.via", "demux.headers")
+FLOW_NAMES = (*FLOW_ALIASES, *OURS)
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "security.protocol": PROTOCOLS,
@@ -39,6 +40,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "on.source.truncated": ("restart", "stop"),
     "on.target.lost": ("restart", "skip", "stop"),
     "on.refused": ("quarantine", "skip", "stop"),
+    "mux.via": ("straight", "intermediate"),
+    "demux": ("original", "prefixed"),
+    "demux.headers": ("keep", "strip"),
     # Java classes cannot be loaded here; these say what we do anyway.
     "topic.filter.class": ("DefaultTopicFilter", MIRROR + "DefaultTopicFilter"),
     "group.filter.class": ("DefaultGroupFilter", MIRROR + "DefaultGroupFilter"),
@@ -46,7 +50,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "transforms": ("",),
 }
 MINIMUM = {"tasks.max": 1, "offset.lag.max": 0, "admin.timeout.ms": 1, "offset.flush.interval.ms": 1}
-MINIMUM |= {"offset.storage.partitions": 1, "sasl.login.read.timeout.ms": 1}
+MINIMUM |= {"offset.storage.partitions": 1, "sasl.login.read.timeout.ms": 1, "mux.partitions": 1}
 # What these decide cannot be left undone with a warning: records would be changed, chosen or counted otherwise.
 DECISIVE = {"topic.filter.class", "group.filter.class", "config.property.filter.class", "transforms"}
 DECISIVE |= {*FLOW_ALIASES}
@@ -159,6 +163,11 @@ _FLOW = _rows(
     on.source.truncated | STRING | stop | The source ends before what was copied: `stop` parks, `restart` copies anew.
     on.target.lost | STRING | stop | The copy was deleted or cut: `stop`, `restart` (copy anew), `skip` (go on behind).
     on.refused | STRING | quarantine | The target takes a record in no batch: `quarantine`, `skip` (not kept), `stop`.
+    mux.partitions | INT | 4 | Of a shared topic, when it is made. Heliograph's own.
+    mux.headers | LIST | all eight | Headers that say where a record came from. Heliograph's own.
+    mux.via | STRING | straight | To the target at once, or by an `intermediate` topic on the source. Heliograph's own.
+    demux | STRING | - | Put the records back on the target: `original` names, or `prefixed`. Heliograph's own.
+    demux.headers | STRING | keep | Whether records put back `keep` those headers, or `strip` them. Heliograph's own.
     """,
     honoured=True,
 )
@@ -166,6 +175,9 @@ _FLOW = _rows(
 _FLOW_ONLY = _rows(
     F,
     """
+    mux.topics | REGEXES | - | Topics that travel together in one shared topic; see above. Heliograph's own.
+    mux.identifier | STRING | <source> | What the source is called in the records' headers. Heliograph's own.
+    mux.topic | STRING | mux-replication_<identifier> | The shared topic. Heliograph's own.
     use.defaults.from | STRING | target | Whose defaults a synced topic config takes. Only as `A->B.use.defaults.from`.
     """,
     honoured=True,
@@ -327,6 +339,10 @@ def find(name: str, scopes: tuple[Scope, ...]) -> Key | None:
     """The key of that name in those scopes: an exact one before a family, a long family before a short one."""
     found = [key for key in KEYS if key.scope in scopes and key.covers(name)]
     return max(found, key=lambda key: (not key.is_family, len(key.name)), default=None)
+
+
+def nearest_of(name: str, names: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
 def nearest(name: str, scopes: tuple[Scope, ...] = tuple(Scope)) -> str | None:

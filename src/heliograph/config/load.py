@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from pathlib import Path
 
-from heliograph.config import check, keys, loops, place, properties, providers, values
+from heliograph.config import check, keys, loops, mux, place, properties, providers, values
 from heliograph.config.flows import Maker, check_cluster, cluster_of
 from heliograph.config.model import Config, Explained
 from heliograph.config.place import ARROW
@@ -154,6 +154,10 @@ class _Reading:
             if copies or flow.emit_heartbeats_s is not None:
                 (copying if copies else beating).append(flow)
                 explained[flow.name] = rows
+        mux.check(maker.multiplexed, copying, self.report)
+        for flow in mux.flows_of(maker.multiplexed):
+            copying.append(flow)
+            explained[flow.name] = mux.explained(flow)
         return tuple(copying), tuple(beating)
 
     def _check_flows(self, aliases: list[str], flows: tuple[Flow, ...], heartbeat_only: tuple[Flow, ...]) -> None:

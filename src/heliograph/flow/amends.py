@@ -203,7 +203,7 @@ class Amends:
 def _going_on(position: Position) -> Position:
     """A new era where it stood, each strand where it stood."""
     strands = tuple(Position(one.next_offset) for one in position.strands)
-    return join(strands) if strands else Position(position.next_offset)
+    return join(strands, position.targets) if strands else Position(position.next_offset)
 
 
 def _reached(used: Mapping[TopicPartition, Position]) -> str:

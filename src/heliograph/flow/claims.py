@@ -42,6 +42,7 @@ class Claims:
         other partitions than before may not begin."""
         before = self._unstarted
         self._unstarted = self._claim(self._unclaimed(routes))
+        self._extend([r for r in routes if r.stages])
         if self._unstarted == before:
             return False
         for tp, parked in self._unstarted.items():
@@ -83,9 +84,27 @@ class Claims:
                 log.warning("start", flow=self._flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
             self._forget(route, begin.offset, there)
             starts = self._starts(route, begin.offset)
-            wanted[route.tp] = Wanted(starts, route.topic_id, there, bool(route.strands))
+            targets = route.strands if route.stages else ()
+            wanted[route.tp] = Wanted(starts, route.topic_id, there, bool(route.strands), targets)
         self._positions.claim(wanted)
         return unstarted
+
+    def _extend(self, routes: list[Route]) -> None:
+        """Targets of partitions that were begun without them. One whose log cannot be asked for its end waits."""
+        fresh: dict[TopicPartition, list[TopicPartition]] = {}
+        for route in routes:
+            position = self._positions.known.get(route.tp)
+            if position is not None and position.claimed and position.targets:
+                fresh[route.tp] = [one for one in route.strands if one not in position.targets]
+        remotes = list(dict.fromkeys(one for some in fresh.values() for one in some))
+        ends = self._target.list_offsets(remotes, at="latest") if remotes else {}
+        self._positions.extend(
+            {
+                tp: {one: int(end) for one in some if isinstance(end := ends[one], int)}
+                for tp, some in fresh.items()
+                if some
+            }
+        )
 
     def _starts(self, route: Route, offset: int) -> tuple[int, ...]:
         """For each remote partition: the same, unless a new era says where each went on."""
@@ -97,6 +116,8 @@ class Claims:
     def _forget(self, route: Route, start: int, ends: tuple[int, ...]) -> None:
         """What the offset map has of a copy before this one."""
         whole = Subject(route.tp, route.topic_id)
+        if route.stages:
+            return  # there is none: nobody's offsets are translated
         if not route.strands:
             self._offsets.begin_anew(whole, start, ends[0])
             return

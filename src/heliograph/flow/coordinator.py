@@ -41,10 +41,11 @@ from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
+from heliograph.flow.stages import may_begin, staged_lanes, survey_of
 from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
 from heliograph.flow.tenure import Tenure
-from heliograph.flow.topics import Route, Survey, Topics
+from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
 from heliograph.state.incidents import LOOK_EVERY_S, Incidents
@@ -77,7 +78,7 @@ class Coordinator:
             *(flow, self._source, self._target, self._positions, self._incidents),
             *(self._is_copied, self._relay.end_all, self._tally.reached),
         )
-        self._topics = Topics(
+        self._topics = survey_of(
             *(flow, self._source, self._target),
             withhold=self._amends.withhold,
             known=lambda: dict(self._positions.known),
@@ -130,7 +131,7 @@ class Coordinator:
     def open(self) -> None:
         """Reach both clusters and make ready. Raises what is wrong with them, before anything is written."""
         source_id, target_id = self._source.cluster_id(), self._target.cluster_id()
-        if source_id == target_id:
+        if source_id == target_id and not self.flow.staged:
             raise same_cluster(self.flow, source_id)
         self._positions.ensure()
         self._offsets.ensure()
@@ -239,8 +240,8 @@ class Coordinator:
                 seconds=self._epoch_seconds,
                 lanes=tuple(spec for tp in share for spec in self._lanes(by_tp[tp])),
                 coordinator=self._coordinates,
-                incidents_topic=policy.incidents_topic(self.flow.source.alias),
-                quarantine_topic=policy.quarantine_topic(self.flow.source.alias),
+                incidents_topic=policy.incidents_topic(policy.annals_of(self.flow)),
+                quarantine_topic=policy.quarantine_topic(policy.annals_of(self.flow)),
                 storage_replication_factor=self.flow.offset_storage_replication_factor,
                 on=self.flow.on,
                 halted=halted,
@@ -255,13 +256,19 @@ class Coordinator:
     def _may_begin(self, route: Route) -> bool:
         """It has a claim, and of the shape that we would copy it in: another process may have been told otherwise."""
         position = self._positions.known.get(route.tp)
-        return position is not None and position.claimed and len(position.strands) == len(route.strands)
+        if position is None or not position.claimed:
+            return False
+        if route.stages:
+            return may_begin(route, position)
+        return len(position.strands) == len(route.strands) and not position.targets
 
     def _lanes(self, route: Route) -> list[LaneSpec]:
         """One, or a strand for each remote partition."""
         position = self._positions.known[route.tp]
         told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
         history = self._observer.is_history(route.tp)
+        if route.stages:
+            return staged_lanes(route, position, told, history=history)
         if route.strands:
             return [
                 LaneSpec(
@@ -314,6 +321,11 @@ class Coordinator:
             self._relay.tell(task[0], other, "shares", shares=shares)
         for lane in report["lanes"]:
             self._specialists.copied(_tp_of(lane), lane["run"])
+        for lane in report["lanes"]:
+            if lane.get("unknown") and self._topics.wish(
+                _tp_of(lane), [TopicPartition(*one) for one in lane["unknown"]]
+            ):
+                self._look_again()
         wishes = [lane for lane in report["lanes"] if lane.get("wish")]
         news = [self._amends.wished(_tp_of(lane), lane["wish"], lane["producer"]) for lane in wishes]
         if any(news):
@@ -348,7 +360,7 @@ class Coordinator:
 
     def _copied_topics(self) -> dict[str, str]:
         with self._lock:
-            return {r.tp.topic: r.remote.topic for r in self._survey.routes}
+            return {r.tp.topic: r.remote.topic for r in self._survey.routes if not r.stages}
 
     def _planned(self) -> set[TopicPartition]:
         with self._lock:
@@ -389,7 +401,7 @@ class Coordinator:
 
     def _take(self, survey: Survey) -> None:
         with self._changed:
-            changed = {r.tp: r.topic_id for r in survey.routes} != {r.tp: r.topic_id for r in self._survey.routes}
+            changed = _plan_of(survey) != _plan_of(self._survey)
             gone = {r.tp for r in self._survey.routes} - {r.tp for r in survey.routes}
             self._survey = survey
             self._outdated = self._outdated or changed
@@ -440,11 +452,15 @@ class Coordinator:
             self._replan()
             did.append("the next epoch begins now, by it")
         if found & changes.SURVEYED:
-            with self._changed:
-                self._look_now = True
-                self._changed.notify_all()
+            self._look_again()
             did.append("topics are looked at again now")
         return "; ".join(did) or "it counts from the next time it is needed"
+
+    def _look_again(self) -> None:
+        """For topics, whatever the interval says."""
+        with self._changed:
+            self._look_now = True
+            self._changed.notify_all()
 
     def _renew_specialists(self) -> None:
         old, self._specialists = self._specialists, self._make_specialists()
@@ -472,6 +488,11 @@ class Coordinator:
         figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
         standing = self._helm.orders.standing
         return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation, self._caps.status())
+
+
+def _plan_of(survey: Survey) -> dict[TopicPartition, tuple[Any, ...]]:
+    """What a plan is made of."""
+    return {route.tp: (route.topic_id, route.strands, route.stages) for route in survey.routes}
 
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:

@@ -21,6 +21,7 @@ from heliograph.errors import BrokerError
 from heliograph.flow import division
 from heliograph.flow.division import Misfit, Shape
 from heliograph.flow.status import ParkedPartition
+from heliograph.mirror.assignment import Stage
 from heliograph.mirror.positions import Position
 from heliograph.sync.configs import ConfigSync, Entries, creation_configs, needs_durability
 from heliograph.types import Flow, TopicPartition
@@ -43,6 +44,8 @@ class Route:
     remote: TopicPartition  # of a divided topic: the first of the strands
     max_batch_bytes: int
     strands: tuple[TopicPartition, ...] = ()  # of a divided topic: all remote partitions, in order
+    stages: tuple[Stage, ...] = ()  # what is done to the records of each strand (`flow.stages`)
+    limits: tuple[int, ...] = ()  # with stages: the max_batch_bytes of each strand
 
     @property
     def remotes(self) -> tuple[TopicPartition, ...]:
@@ -109,6 +112,11 @@ class Topics:
             else:
                 self._route(topic, remote, there.get(remote), ungrown.get(remote), shapes[name], routes, parked)
         return Survey(tuple(routes), tuple(parked), len(wanted) + len(hidden))
+
+    def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool:
+        """Records of this partition came from elsewhere, and there is no place for them yet; whether that is news. Here
+        no record comes from elsewhere."""
+        return False
 
     def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
         """The next survey reads the max.message.bytes of these (None: all) again."""

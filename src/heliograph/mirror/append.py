@@ -293,7 +293,7 @@ class Target:
         piece = sent.piece
         if piece.max_timestamp < 0:
             return  # records of old clients may have none
-        latency_ms = max(now_ms - piece.max_timestamp, 0)
+        latency_ms = max(now_ms - piece.max_timestamp, 0) + lane.aged_ms
         lane.latency.note(latency_ms, piece.records)
         self.latencies.note(lane.spec.tp.topic, latency_ms, piece.records)
 

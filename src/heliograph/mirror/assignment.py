@@ -9,9 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from heliograph.batch.labels import Stamp
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
 from heliograph.types import POSITIONS_UNDER, Cap, Cluster, Isolation, Policies, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """A lane of a shared topic: the records that came from `origin` go to its remote partition. Without one it is the
+    anchor: no records are its own, and it passes those that are nobody's (`mirror.strands`)."""
+
+    origin: TopicPartition | None
+    keep_labels: bool = False
+    refused: frozenset[TopicPartition] = frozenset()  # of an anchor: origins that cannot be, whatever records say
+
+
+Stage = Stamp | PutBack  # what is done to records on their way: labelled, or put back by their labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,12 @@ class LaneSpec:
     told: frozenset[tuple[str, int, str]] = frozenset()  # incidents that are written down: kind, first offset, policy
     strands: int = 0  # the remote topic's partitions, if the topic is divided over them: this is one of so many lanes
     history: bool = False  # whether it was far behind when it was last heard of
+    stage: Stage | None = None
+    strand: int = -1  # which of the strands, where it is not told by the remote partition's number
+
+    @property
+    def index(self) -> int:
+        return self.remote.partition if self.strand < 0 else self.strand
 
 
 @dataclass(frozen=True, slots=True)

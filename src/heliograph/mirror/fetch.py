@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from heliograph.batch import Limits
+from heliograph.batch.demux import Strange
 from heliograph.errors import BatchError, HeliographError, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.budget import Budget
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.puller import Puller
-from heliograph.mirror.strands import Bundle, bundles
+from heliograph.mirror.strands import Brought, Bundle, bundles
 from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
@@ -79,6 +80,7 @@ class Source:
         self._homeless: set[TopicPartition] = set(self._bundles)  # those without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[Lane] = set()  # lanes that hold enough for now
+        self._release_at = 0.0  # when those of them that hold nothing are looked at
         self._wide: dict[TopicPartition, int] = {}  # those whose next batch needs more than the usual bytes
         self.stopped = False
         for bundle in self._bundles.values():
@@ -95,6 +97,9 @@ class Source:
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+        if self._stalled and now >= self._release_at:
+            self._release_at = now + DRAIN_S
+            self._release_empty()
         for key in [key for key, at in self._dry.items() if now >= at]:
             del self._dry[key]
             if key in self._pullers:
@@ -106,6 +111,14 @@ class Source:
             for tp in list(self._homeless):
                 self._place(self._bundles[tp])
             self._pull_all()
+
+    def _release_empty(self) -> None:
+        """A strand may be stalled for the sake of all and hold nothing itself: it will never drain. It goes on when
+        those beside it have."""
+        for lane in [one for one in self._stalled if not one.queued_bytes]:
+            beside = self._bundles[lane.spec.tp].lanes
+            if not self.stopped and all(one.queued_bytes < LANE_BYTES // 2 for one in beside):
+                self.reopen(lane)
 
     def reopen(self, lane: Lane) -> None:
         """The lane's place changed (rule D answered) or it has room again: fetch it from `fetch_offset`."""
@@ -238,29 +251,58 @@ class Source:
         try:
             brought = bundle.brought(takers, part, self._limits, read_committed=committed)
             moved = [(lane, chunk) for lane, chunk in brought.chunks if chunk.next_offset > lane.fetch_offset]
-            if not moved:  # not one whole batch: ask for more at a time
+            if not (moved or brought.strange or brought.unknown):  # not one whole batch: ask for more at a time
                 self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
             now_ms = time.time_ns() // 1_000_000
             for lane, chunk in moved:
                 if (newest := chunk.newest_timestamp) >= 0:
-                    lane.age.note(max(now_ms - newest, 0), chunk.remaining_records)
+                    lane.age.note(max(now_ms - newest, 0) + lane.aged_ms, chunk.remaining_records)
                 lane.push(chunk)
         except BatchError as error:
             for lane in takers:
                 lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
                 self.leave(lane)
             return
+        if brought.strange or brought.unknown:
+            self._nobodys(bundle, brought)
         # What rule D skips or a strand has seen is free; what strands share is unpacked, and counts as it came.
         queued_bytes = sum(lane.queued_bytes for lane in takers) - held_bytes
         self.budget.take(self._groups[tp], min(queued_bytes, brought.bytes))
         came = max((chunk.next_offset for _, chunk in moved), default=part.offset) - part.offset
         for lane in takers:
             ways.judge(lane, len(part.records), came)
-            if lane.queued_bytes >= LANE_BYTES or self._full(lane.history):
+            waits = lane not in bundle.reading  # before a record that is nobody's
+            if not waits and (lane.queued_bytes >= LANE_BYTES or self._full(lane.history)):
                 self.leave(lane)
                 self._stalled.add(lane)
         if bundle.reading:
             self._place(bundle)
+
+    def _nobodys(self, bundle: Bundle, brought: Brought) -> None:
+        """Of a shared topic, records that go nowhere: the anchor waits before them, the others go on."""
+        anchor = bundle.anchor
+        if anchor is None:
+            return
+        before = len(anchor.unknown)
+        for origin, offset in brought.unknown.items():
+            anchor.unknown.setdefault(origin, offset)
+        if len(anchor.unknown) > before:
+            named = ", ".join(map(str, sorted(anchor.unknown)[:5]))
+            anchor.read_trouble = f"records of {named} wait until there is a topic for them"
+        if anchor not in bundle.reading:
+            return
+        waits = any(at <= anchor.fetch_offset for at in brought.unknown.values())
+        if brought.strange and brought.strange[0].record.offset <= anchor.fetch_offset:
+            self.leave(anchor)
+            self._warden.strange(anchor, brought.strange, lambda: self._set_aside(bundle, anchor, brought.strange))
+        elif waits:
+            self.leave(anchor)
+
+    def _set_aside(self, bundle: Bundle, anchor: Lane, strange: Sequence[Strange]) -> None:
+        """They are written down: the anchor may pass them."""
+        bundle.aside |= {one.record.offset for one in strange}
+        if anchor.state is State.FLOWING:
+            self.reopen(anchor)
 
     def _full(self, history: bool) -> bool:
         # Only lanes that hold something count, and they are few: those stalled and those in the last response.

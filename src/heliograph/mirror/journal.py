@@ -22,7 +22,7 @@ from heliograph.mirror.append import Note, Target
 from heliograph.mirror.assignment import Assignment
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.positions import Position
-from heliograph.mirror.strands import bundles
+from heliograph.mirror.strands import bundles, position_of
 from heliograph.types import TopicPartition
 
 log = structlog.get_logger()
@@ -42,13 +42,13 @@ class Moved:
 
     @property
     def position(self) -> Position:
-        return positions.join(self.acked) if self.lanes[0].spec.strands else self.acked[0]
+        return position_of(self.lanes, self.acked)
 
     def records(self, source_alias: str) -> list[tuple[bytes, bytes]]:
         """For the map."""
         found = []
         for lane, segments in zip(self.lanes, self.segments, strict=True):
-            strand = lane.spec.remote.partition if lane.spec.strands else -1
+            strand = lane.spec.index if lane.spec.strands else -1
             subject = offsetmap.Subject(self.tp, lane.spec.topic_id, strand)
             found += [
                 (offsetmap.key_of(source_alias, subject, one[0].source), offsetmap.encode(one)) for one in segments

@@ -34,6 +34,7 @@ from heliograph.mirror.offsetmap import POINT_EVERY, Span, Writer
 from heliograph.mirror.positions import Position
 from heliograph.mirror.quarantine import parts
 from heliograph.mirror.timing import Spread
+from heliograph.types import TopicPartition
 from heliograph.wire.codes import MESSAGE_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION
 
 # OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: somebody else
@@ -138,10 +139,14 @@ class Lane:
     write_trouble: str = ""  # what the target said last instead of taking them
     latency: Spread = field(default_factory=Spread)  # both since they were last told
     age: Spread = field(default_factory=Spread)
+    aged_ms: int = 0  # records that are labelled get the time of the moment: so old were those of the last fetch then
+    unknown: dict[TopicPartition, int] = field(default_factory=dict)  # of an anchor: targets that nobody has made yet
 
     @classmethod
     def of(cls, spec: LaneSpec) -> Lane:
         lane = cls(spec, spec.position, max_batch_bytes=spec.max_batch_bytes, written=spec.position)
+        if spec.stage is not None:  # those before may not have known all strands: what they wrote must not be the last
+            lane.written = None
         lane.fetch_offset = spec.position.next_offset
         lane.map.last = spec.last_run
         lane.next_target = spec.position.target
@@ -150,7 +155,8 @@ class Lane:
 
     def stand_at(self, position: Position, last_run: Span | None) -> None:
         """Before anything was fetched: the epoch before has handed over, and this is where it stood."""
-        self.acked = self.written = position
+        self.acked = position
+        self.written = position if self.spec.stage is None else None
         self.fetch_offset = position.next_offset
         self.map.last = last_run
         self.next_target = position.target
@@ -304,10 +310,10 @@ class Lane:
         """When the first record was written that is fetched and not acknowledged; -1: none is, or it cannot be said."""
         first = next((sent for sent in self.in_flight if sent.base_offset is None), None)
         if first is not None:
-            return base_timestamp(first.piece.data)
+            return base_timestamp(first.piece.data) - self.aged_ms
         if self.parts:
-            return base_timestamp(self.parts[0].data)
-        return self.chunks[0].next_timestamp if self.chunks else -1
+            return base_timestamp(self.parts[0].data) - self.aged_ms
+        return self.chunks[0].next_timestamp - self.aged_ms if self.chunks else -1
 
     def next_batch(self, merge: Callable[[Lane, Chunk], bool]) -> Sent | None:
         """What failed, first and as it was (invariant c); then the next batch under the next sequence (rule B).
@@ -412,7 +418,7 @@ class Lane:
         self.counts.records += piece.records
         self.counts.bytes += len(piece.data)
         self.counts.batches += 1
-        self.last_timestamp = piece.max_timestamp
+        self.last_timestamp = piece.max_timestamp - self.aged_ms
         self.next_target = base_offset + piece.records
         self._advance(piece.next_offset, advance(sent.sequence, piece.records))
 
@@ -443,7 +449,7 @@ class Lane:
 
     def _note_strand(self, source_offset: int, target_offset: int, records: int, size: int) -> None:
         """A strand's source offsets have holes at nearly every record: what is kept is where a stretch began."""
-        if self.map.last is None or self.unpointed >= POINT_EVERY:
+        if self.spec.stage is None and (self.map.last is None or self.unpointed >= POINT_EVERY):
             self.map.note(source_offset, target_offset, 1)
             self.unpointed = 0
         self.unpointed += records

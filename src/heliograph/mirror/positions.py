@@ -17,6 +17,9 @@ Invariants of a log of records of one key, read in order:
      producer id of its own, all claimed by one record. a to d hold for each; the first strand's id stands for all, and
      `offset` is that of the one least far, from which MM2 would go on.
   f. A record that cannot be read changes nothing. Only a tombstone says that there is no position.
+  g. Where strands go to partitions of any topics (`flow.stages`), the position names these targets beside them. Strands
+     are added as targets are found, at the end, and never taken away; a record of before that says less of some. Of two
+     claims of a target the first wins, as in b.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from heliograph.types import POSITIONS_UNDER, TopicPartition
 
 SEQUENCES = 1 << 31  # sequence numbers are counted modulo 2^31
 _STRAND = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,5}):([0-9]{1,10}):([0-9]{1,19}):(-1|[0-9]{1,19})")
+_TARGET = re.compile(r"([a-zA-Z0-9._-]{1,249})/([0-9]{1,10})")
 OFFSETS, EPOCHS = 1 << 63, 1 << 15  # Kafka's offsets and producer ids are smaller than this, its producers' epochs too
 
 
@@ -45,6 +49,9 @@ class Position:
     topic_id: UUID | None = None  # the source topic's, when the position was written
     target: int = -1  # the target offset right after the last record counted; -1: not known
     strands: tuple[Position, ...] = ()  # by target partition, where their number is another (invariant e)
+    targets: tuple[
+        TopicPartition, ...
+    ] = ()  # of the strands, if they are not the partitions of one topic (invariant g)
 
     @property
     def claimed(self) -> bool:
@@ -54,15 +61,18 @@ class Position:
         """What is counted alone, with where it lies: itself in `remote`, or its strands in that topic's partitions."""
         if not self.strands:
             return [(remote, self)]
+        if self.targets:
+            return list(zip(self.targets, self.strands, strict=True))
         return [(TopicPartition(remote.topic, q), one) for q, one in enumerate(self.strands)]
 
 
-def join(strands: Sequence[Position]) -> Position:
+def join(strands: Sequence[Position], targets: Sequence[TopicPartition] = ()) -> Position:
     """The position of a source partition that is divided over these, each the part of one target partition."""
     first = strands[0]
     least = min(one.next_offset for one in strands)
     records = sum(one.sequence for one in strands) % SEQUENCES
-    return Position(least, first.producer_id, first.producer_epoch, records, first.topic_id, -1, tuple(strands))
+    whole = (least, first.producer_id, first.producer_epoch, records, first.topic_id, -1)
+    return Position(*whole, tuple(strands), tuple(targets))
 
 
 def key_of(source_alias: str, tp: TopicPartition, under: str = POSITIONS_UNDER) -> bytes:
@@ -111,6 +121,8 @@ def encode(position: Position) -> bytes:
             value["targetOffset"] = position.target
     if position.strands:
         value["strands"] = strands_text(position)  # a text: Connect takes flat fields only
+    if position.targets:
+        value["targets"] = " ".join(f"{topic}/{partition}" for topic, partition in position.targets)
     return msgspec.json.encode(value)
 
 
@@ -132,16 +144,18 @@ def decode(value: bytes | None) -> Position | None:
     if "strands" in fields:
         strands = strands_of(fields["strands"], _uuid(fields))
         mine = bool(strands) and strands[0].producer_id == producer_id and all(one.claimed for one in strands)
-        return join(strands) if mine else None
+        targets = _targets_of(fields.get("targets"))
+        fits = targets is not None and len(targets) in (0, len(strands))
+        return join(strands, targets or ()) if mine and fits else None
     return Position(next_offset, producer_id, epoch, sequence % SEQUENCES, _uuid(fields), target)
 
 
 def _unclaimed(next_offset: int, fields: Mapping[str, Any]) -> Position:
     """MM2's, or a new era of ours, which may say where each strand goes on."""
-    strands = strands_of(fields.get("strands"), None)
+    strands, targets = strands_of(fields.get("strands"), None), _targets_of(fields.get("targets")) or ()
     if not strands or any(one.claimed for one in strands) or join(strands).next_offset != next_offset:
         return Position(next_offset)
-    return join(strands)
+    return join(strands, targets) if len(targets) in (0, len(strands)) else Position(next_offset)
 
 
 def _strand(one: Position) -> str:
@@ -166,6 +180,19 @@ def strands_of(text: object, topic_id: UUID | None) -> list[Position]:
     return found
 
 
+def _targets_of(text: object) -> tuple[TopicPartition, ...] | None:
+    """None for nonsense, and for a target that is named twice."""
+    if text is None:
+        return ()
+    found: dict[TopicPartition, None] = {}
+    for part in text.split(" ") if isinstance(text, str) else ("",):
+        match = _TARGET.fullmatch(part)
+        if match is None:
+            return None
+        found[TopicPartition(match[1], int(match[2]))] = None
+    return tuple(found) if isinstance(text, str) and len(found) == text.count(" ") + 1 else None
+
+
 def fold(current: Position | None, value: bytes | None) -> Position | None:
     """The position after one more record of the key (invariants a–c, e and f)."""
     new = decode(value)
@@ -178,11 +205,23 @@ def fold(current: Position | None, value: bytes | None) -> Position | None:
 
 def furthest(current: Position, new: Position) -> Position:
     """Invariant c, strand by strand."""
-    if new.producer_id != current.producer_id or len(new.strands) != len(current.strands):
+    if new.producer_id != current.producer_id:
+        return current
+    if current.targets and new.targets:
+        return _by_target(current, new)
+    if len(new.strands) != len(current.strands) or new.targets != current.targets:
         return current
     if new.strands:
         return join([furthest(one, other) for one, other in zip(current.strands, new.strands, strict=True)])
     return current if new.next_offset < current.next_offset else new
+
+
+def _by_target(current: Position, new: Position) -> Position:
+    """Invariant g."""
+    found = dict(zip(current.targets, current.strands, strict=True))
+    for target, strand in zip(new.targets, new.strands, strict=True):
+        found[target] = furthest(found[target], strand) if target in found else strand
+    return join(list(found.values()), list(found))
 
 
 def _whole(value: object) -> TypeGuard[int]:

@@ -9,22 +9,32 @@ Invariants:
   a. A bundle is fetched from the place of the lane that is least far of those that are being read. Who is further drops
      what it has seen: a record is pushed into its lane once, whoever was read again.
   b. A lane that holds enough, lost track or is parked is not read, and holds up nobody. It comes back at its own place.
+  c. The records of a shared topic that are put back have an anchor, a lane that nothing is sent by. It stays before the
+     first record that is nobody's until that is written down (strange), or belongs to a strand (a target that was not
+     known): a strand that is new begins at the anchor's place, and what MM2 or a restart goes on from is never past it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heliograph.batch import Chunk, Limits
+from heliograph.batch.demux import Strange, Targets, demux
+from heliograph.batch.labels import Stamp, is_internal
+from heliograph.batch.mux import mux
+from heliograph.batch.sharing import Shares
 from heliograph.batch.split import split
-from heliograph.mirror.assignment import LaneSpec
+from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.positions import SEQUENCES, Position, join, strands_text
 from heliograph.mirror.timing import Spread
 from heliograph.types import TopicPartition
 from heliograph.wire import Fetched
+
+NO_LIMITS = Limits()  # of chunks without records
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,8 @@ class Brought:
 
     chunks: list[tuple[Lane, Chunk]]
     bytes: int
+    strange: tuple[Strange, ...] = ()  # that stop the anchor: not written down yet
+    unknown: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +53,8 @@ class Bundle:
 
     lanes: tuple[Lane, ...]
     reading: dict[Lane, None] = field(default_factory=dict)  # those that the fetch is for
+    aside: set[int] = field(default_factory=set)  # offsets of strange records that are written down
+    _targets: Targets | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -69,6 +83,16 @@ class Bundle:
         self, takers: Sequence[Lane], part: Fetched, limits: Callable[[int], Limits], *, read_committed: bool
     ) -> Brought:
         """BatchError if its first batch cannot be read."""
+        stage = self.lanes[0].spec.stage
+        if isinstance(stage, PutBack):
+            return self._put_back(stage, takers, part, limits, read_committed)
+        if isinstance(stage, Stamp):
+            now_ms = time.time_ns() // 1_000_000
+            labelled = mux(part.records, stage, now_ms)
+            if labelled.newest_ms >= 0:
+                self.lanes[0].aged_ms = max(now_ms - labelled.newest_ms, 0) if stage.timed else 0
+            chunks = self._chunks(takers, labelled.shares, part, limits, read_committed)
+            return Brought(chunks, labelled.shares.size)
         if len(self.lanes) == 1:
             alone = takers[0]
             chunk = Chunk(
@@ -80,40 +104,107 @@ class Bundle:
             )
             return Brought([(alone, chunk)], chunk.remaining_bytes)
         shares = split(part.records, len(self.lanes))
-        chunks = [
+        return Brought(self._chunks(takers, shares, part, limits, read_committed), shares.size)
+
+    def _chunks(
+        self,
+        takers: Sequence[Lane],
+        shares: Shares,
+        part: Fetched,
+        limits: Callable[[int], Limits],
+        read_committed: bool,
+    ) -> list[tuple[Lane, Chunk]]:
+        """For each its share, which is that of its place among the lanes."""
+        return [
             (
                 lane,
                 Chunk(
-                    shares.buffers[lane.spec.remote.partition],
+                    shares.buffers[self._place_of(lane)],
                     wanted=lane.fetch_offset,
                     aborted=part.aborted,
                     read_committed=read_committed,
                     limits=replace(limits(lane.max_batch_bytes), codec_of_target=shares.codec),
-                    check_crc=False,  # `split` has done it
+                    check_crc=False,  # done when they were divided
                 ),
             )
             for lane in takers
         ]
-        return Brought(chunks, shares.size)
+
+    def _place_of(self, lane: Lane) -> int:
+        if isinstance(lane.spec.stage, Stamp):
+            return 0
+        return lane.spec.index - 1 if isinstance(lane.spec.stage, PutBack) else lane.spec.index
+
+    @property
+    def anchor(self) -> Lane | None:
+        """Invariant c."""
+        stage = self.lanes[0].spec.stage
+        return self.lanes[0] if isinstance(stage, PutBack) and stage.origin is None else None
+
+    def _put_back(
+        self,
+        stage: PutBack,
+        takers: Sequence[Lane],
+        part: Fetched,
+        limits: Callable[[int], Limits],
+        read_committed: bool,
+    ) -> Brought:
+        if self._targets is None:
+            origins = [lane.spec.stage.origin for lane in self.lanes if isinstance(lane.spec.stage, PutBack)]
+            self._targets = Targets([origin for origin in origins if origin is not None])
+        refused, itself = stage.refused, self.tp.topic
+        done = demux(
+            part.records,
+            self._targets,
+            keep=stage.keep_labels,
+            refuses=lambda origin: origin in refused or origin.topic == itself or is_internal(origin.topic),
+            aborted=part.aborted if read_committed else (),
+        )
+        anchor, filled = self.anchor, done.shares.filled
+        others = [lane for lane in takers if lane is not anchor]
+        served = [lane for lane in others if self._place_of(lane) in filled]
+        chunks = self._chunks(served, done.shares, part, limits, read_committed)
+        chunks += [(lane, _nothing(done.next_offset, lane)) for lane in others if self._place_of(lane) not in filled]
+        if anchor is None or anchor not in takers:
+            return Brought(chunks, done.shares.size, (), done.unknown)
+        self.aside = {offset for offset in self.aside if offset >= anchor.fetch_offset}
+        strange = tuple(
+            one
+            for one in done.strange
+            if one.record.offset >= anchor.fetch_offset and one.record.offset not in self.aside
+        )
+        nobodys = [*(one.record.offset for one in strange), *done.unknown.values()]
+        until = min(nobodys, default=done.next_offset)
+        return Brought([(anchor, _nothing(until, anchor)), *chunks], done.shares.size, strange, done.unknown)
+
+
+def _nothing(until: int, lane: Lane) -> Chunk:
+    """What a fetch brought for a lane none of whose records is before this offset."""
+    return Chunk(b"", wanted=max(until, lane.fetch_offset), limits=NO_LIMITS)
 
 
 def bundles(lanes: Iterable[Lane]) -> dict[TopicPartition, Bundle]:
     found: dict[TopicPartition, list[Lane]] = {}
     for lane in lanes:
         found.setdefault(lane.spec.tp, []).append(lane)
-    return {tp: Bundle(tuple(some)) for tp, some in found.items()}
+    return {tp: Bundle(tuple(sorted(some, key=lambda lane: lane.spec.index))) for tp, some in found.items()}
 
 
 def share_of(position: Position, spec: LaneSpec) -> Position | None:
     """What the position of a source partition says of this lane; None: it is about another shape."""
-    if len(position.strands) != spec.strands:
+    if spec.stage is not None:  # strands may have been added (invariant g of positions)
+        mine = spec.index < len(position.targets) and position.targets[spec.index] == spec.remote
+        return position.strands[spec.index] if mine else None
+    if len(position.strands) != spec.strands or position.targets:
         return None
-    return position.strands[spec.remote.partition] if spec.strands else position
+    return position.strands[spec.index] if spec.strands else position
 
 
-def position_of(lanes: Sequence[Lane]) -> Position:
+def position_of(lanes: Sequence[Lane], acked: Sequence[Position] | None = None) -> Position:
     """What is to be written of the lanes of one source partition."""
-    return join([lane.acked for lane in lanes]) if lanes[0].spec.strands else lanes[0].acked
+    acked = [lane.acked for lane in lanes] if acked is None else acked
+    targets = [lane.spec.remote for lane in lanes] if lanes[0].spec.stage is not None else ()
+    return join(acked, targets) if lanes[0].spec.strands else acked[0]
 
 
 WORST = (State.FLOWING.value, State.LOST.value, State.HALTED.value, State.PARKED.value)

@@ -66,7 +66,7 @@ def _figures(lane: Lane, hindered: Hindrance) -> tuple[Any, ...]:
     c = lane.counts
     return (
         *(lane.acked.next_offset, lane.high_watermark, lane.state.value, lane.reason, c.resyncs, c.retries),
-        *(hindered, lane.oldest_timestamp, lane.history, _wish(lane)),
+        *(hindered, lane.oldest_timestamp, lane.history, _wish(lane), *lane.unknown),
     )
 
 
@@ -103,5 +103,6 @@ def _of_lane(lane: Lane, hindered: Hindrance) -> dict[str, Any]:
         "oldest": lane.oldest_timestamp,
         "latency": lane.latency.told(),
         "age": lane.age.told(),
+        "unknown": [list(target) for target in lane.unknown],
         **asdict(lane.counts),
     }

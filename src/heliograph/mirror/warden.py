@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import structlog
 
 from heliograph.batch import Piece, Record
+from heliograph.batch.demux import Strange
 from heliograph.errors import BatchError, BrokerError, HeliographError, RecordTooLarge, WireError
 from heliograph.mirror import annals, quarantine
 from heliograph.mirror.annals import Annals, IncidentLog, why_not
@@ -179,6 +180,28 @@ class Warden:
                 self._hold(lane, [(record, f"MESSAGE_TOO_LARGE: {error.message}")], error.fix)
 
         self._beside().submit(ask, answered)
+
+    def strange(self, anchor: Lane, strange: Sequence[Strange], then: Callable[[], None]) -> None:
+        """Records of a shared topic whose labels say nothing that can be followed. They are in nobody's count, so all
+        that is due is to keep them and say so; the anchor goes on behind them `then`."""
+        policy, why = self.on.refused, strange[0].why.words
+        offsets = [one.record.offset for one in strange]
+        incident = self._incident(
+            *(anchor, Kind.REFUSED, offsets[0], offsets[-1] + 1, policy, why), offsets=runs_of(offsets)
+        )
+        if policy == "stop":
+            words = f"the record at offset {offsets[0]} of {anchor.spec.tp} cannot be put back: {why}"
+            fix = "find out who else writes to this topic; or set on.refused = quarantine, and the others go on"
+            self._write(anchor, incident, lambda: self._park(anchor, words, fix))
+            return
+        spec = anchor.spec
+        kept = [
+            Kept(
+                Place(spec.tp, spec.topic_id, one.record.offset, spec.remote), one.record, one.why.words, incident.at_ms
+            )
+            for one in strange
+        ]
+        self._write(anchor, incident, then, kept if policy == "quarantine" else ())
 
     def _hold(self, lane: Lane, bad: Sequence[tuple[Record, str]], fix: str) -> None:
         policy, why = self.on.refused, bad[0][1]

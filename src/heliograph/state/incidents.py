@@ -36,13 +36,13 @@ class Counts:
 
 def topic_of(flow: Flow) -> NewTopic:
     """As it is made when it is first needed."""
-    return incidents_spec(policy.incidents_topic(flow.source.alias), flow.offset_storage_replication_factor)
+    return incidents_spec(policy.incidents_topic(policy.annals_of(flow)), flow.offset_storage_replication_factor)
 
 
 class Incidents:
     def __init__(self, flow: Flow) -> None:
         self._client = Client(flow.target, timeout_s=flow.admin_timeout_s)
-        topic = policy.incidents_topic(flow.source.alias)
+        topic = policy.incidents_topic(policy.annals_of(flow))
         self._log = IncidentLog(self._client, flow.source.alias, topic, flow.offset_storage_replication_factor)
         self._lock = threading.Lock()  # held while the topic is read, which may take as long as a broker is silent
         self.counts = Counts()  # replaced, never changed: whoever shows a flow must not wait for a broker

@@ -89,9 +89,9 @@ class PositionsLog:
                 return False
             if strands or known.strands:
                 said = strands_of(strands, known.topic_id)
-                if len(said) != len(known.strands):
+                if len(said) != len(known.strands) and not (known.targets and 0 < len(said) < len(known.strands)):
                     return False
-                self.known[tp] = furthest(known, join(said))
+                self.known[tp] = furthest(known, join(said, known.targets[: len(said)]))
             elif next_offset >= known.next_offset:
                 self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence, target=target)
             return True
@@ -105,11 +105,27 @@ class PositionsLog:
         for tp, one in wanted.items():
             places = zip(one.starts, one.ends, strict=True)
             parts = [Position(start, *next(ids), 0, one.topic_id, end) for start, end in places]
-            claims[tp] = join(parts) if one.divided else parts[0]
+            claims[tp] = join(parts, one.targets) if one.divided else parts[0]
         self.write(claims)
         self.catch_up()
         lost = {tp: self.known[tp] for tp, mine in claims.items() if self.known[tp].producer_id != mine.producer_id}
         self.write(lost)  # invariant d of positions: the winner's claim is the last of the two in the log
+
+    def extend(self, wanted: Mapping[TopicPartition, Mapping[TopicPartition, int]]) -> None:
+        """Rule G for targets that were found in the records of these partitions, each with the end of its log. They
+        begin where the anchor stands, which is before the first of their records."""
+        if not any(wanted.values()):
+            return
+        ids = iter(self._client.init_producer_ids(sum(map(len, wanted.values()))))
+        claims: dict[TopicPartition, Position] = {}
+        for tp, ends in wanted.items():
+            known = self.known[tp]
+            anchor = known.strands[0]
+            fresh = [Position(anchor.next_offset, *next(ids), 0, anchor.topic_id, end) for end in ends.values()]
+            claims[tp] = join([*known.strands, *fresh], [*known.targets, *ends])
+        self.write(claims)
+        self.catch_up()
+        self.write({tp: self.known[tp] for tp in claims if self.known[tp] != claims[tp]})  # invariant d of positions
 
     def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
         """None: it has none any more."""
@@ -181,6 +197,7 @@ class Wanted(NamedTuple):
     topic_id: UUID | None
     ends: tuple[int, ...]
     divided: bool = False
+    targets: tuple[TopicPartition, ...] = ()
 
 
 class Heard(NamedTuple):

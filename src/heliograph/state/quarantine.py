@@ -38,7 +38,9 @@ class Sent:
 
 def topic_of(flow: Flow) -> NewTopic:
     """As it is made when it is first needed."""
-    return annals.quarantine_spec(policy.quarantine_topic(flow.source.alias), flow.offset_storage_replication_factor)
+    return annals.quarantine_spec(
+        policy.quarantine_topic(policy.annals_of(flow)), flow.offset_storage_replication_factor
+    )
 
 
 class Quarantine:

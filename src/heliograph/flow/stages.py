@@ -1,0 +1,257 @@
+"""Flows that do something to records on their way: which partitions they read, and where the records go.
+
+Mux: topics of a cluster go into one shared topic, there or on another cluster, each source partition into one of its
+partitions. Demux: the records of shared topics go back to where their labels say they came from, on the same cluster.
+Both are strands to the rest of the house: of one source partition, each with a producer id, a sequence and a position
+of its own. Here is what a survey comes to for them; topics are made by `flow.places`.
+
+Invariants:
+  a. A source partition goes to one shared partition for good: where its position says, whatever the number is now. So
+     the order of its records holds.
+  b. Targets of a shared partition are added as records for them are found, behind those that are known, and stay.
+  c. A target is in a route only when its partition is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from heliograph import policy
+from heliograph.batch.labels import Stamp, chosen
+from heliograph.flow.places import Places, Unplaced
+from heliograph.flow.status import ParkedPartition
+from heliograph.flow.topics import Route, Survey, Topics, Withhold
+from heliograph.mirror.assignment import LaneSpec, PutBack, Stage
+from heliograph.mirror.positions import Position, murmur2
+from heliograph.types import Demux, Flow, Mux, TopicPartition
+from heliograph.wire import Client, TopicMeta
+
+log = structlog.get_logger()
+
+Known = Callable[[], Mapping[TopicPartition, Position]]
+
+
+class Surveyor(Protocol):
+    """What a coordinator needs to know of topics."""
+
+    def survey(self) -> Survey: ...
+
+    def change(self, flow: Flow) -> None: ...
+
+    def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool: ...
+
+    def forget_limits(self, remotes: Iterable[str] | None = None) -> None: ...
+
+
+def survey_of(flow: Flow, source: Client, target: Client, *, withhold: Withhold, known: Known) -> Surveyor:
+    if flow.mux is not None:
+        return MuxSurvey(flow, source, target, known)
+    if flow.demux:
+        return DemuxSurvey(flow, source, target, known)
+    return Topics(flow, source, target, withhold=withhold, known=known)
+
+
+def may_begin(route: Route, position: Position) -> bool:
+    """Every strand of the position has its place. (A position that is written without one of them could be all that
+    compaction leaves, and that strand would be begun twice.)"""
+    return bool(position.targets) and set(position.targets) <= set(route.strands)
+
+
+def staged_lanes(
+    route: Route, position: Position, told: frozenset[tuple[str, int, str]], *, history: bool
+) -> list[LaneSpec]:
+    """A lane for each strand of the position."""
+    stage_of = dict(zip(route.strands, route.stages, strict=True))
+    limit_of = dict(zip(route.strands, route.limits, strict=True))
+    return [
+        LaneSpec(
+            *(route.tp, route.topic_id, target, own, limit_of[target]),
+            told=told,
+            strands=len(position.strands),
+            history=history,
+            stage=stage_of[target],
+            strand=index,
+        )
+        for index, (target, own) in enumerate(zip(position.targets, position.strands, strict=True))
+    ]
+
+
+def shared_partition(tp: TopicPartition, partitions: int) -> int:
+    """Neighbours go to neighbours, so that a topic alone uses all of them."""
+    return (murmur2(tp.topic.encode()) + tp.partition) % partitions
+
+
+class MuxSurvey:
+    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+        self.flow = flow
+        self._source, self._known = source, known
+        self._places = Places(flow, target)
+        self._cluster_id = ""
+
+    def change(self, flow: Flow) -> None:
+        self.flow = flow
+        self._places.flow = flow
+
+    def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool:
+        return False
+
+    def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
+        self._places.forget_limits(remotes)
+
+    def survey(self) -> Survey:
+        mux = self.flow.mux
+        assert mux is not None
+        wanted = self._wanted(mux)
+        if not wanted:
+            return Survey()
+        shared = self._places.shared(mux, self._source, wanted)
+        if isinstance(shared, Unplaced):
+            return Survey(
+                (), tuple(ParkedPartition(name, None, shared.reason, shared.fix) for name in wanted), len(wanted)
+            )
+        self._cluster_id = self._cluster_id or self._source.cluster_id()
+        self._places.learn_limits([mux.topic])
+        routes: list[Route] = []
+        parked: list[ParkedPartition] = []
+        known = self._known()
+        for topic in wanted.values():
+            for partition in sorted(topic.partitions):
+                tp = TopicPartition(topic.name, partition)
+                remote = self._remote(mux, tp, known.get(tp), shared)
+                if isinstance(remote, Unplaced):
+                    parked.append(ParkedPartition(*tp, remote.reason, remote.fix))
+                else:
+                    routes.append(self._route(mux, tp, topic, remote))
+        return Survey(tuple(routes), tuple(parked), len(wanted))
+
+    def _wanted(self, mux: Mux) -> dict[str, TopicMeta]:
+        names = policy.Filter(mux.topics)
+        rules = policy.of(self.flow)
+        return {
+            name: topic
+            for name, topic in sorted(self._source.metadata(None).topics.items())
+            if topic.partitions
+            and names.accepts(name)
+            and name != mux.topic
+            and not (topic.internal or rules.is_internal(name) or rules.is_heartbeats(name))
+            and not rules.is_cycle(name, mux.hub)
+        }
+
+    def _remote(
+        self, mux: Mux, tp: TopicPartition, position: Position | None, shared: int
+    ) -> TopicPartition | Unplaced:
+        """Invariant a."""
+        if position is None or not position.claimed or not position.targets:
+            return TopicPartition(mux.topic, shared_partition(tp, shared))
+        begun = position.targets[0]
+        if begun.topic == mux.topic:
+            return begun
+        return Unplaced(
+            f"its records were begun into {begun.topic} and are now to go into {mux.topic}",
+            f"put mux.topic = {begun.topic} back",
+        )
+
+    def _route(self, mux: Mux, tp: TopicPartition, topic: TopicMeta, remote: TopicPartition) -> Route:
+        about = (self.flow.source.bootstrap, mux.topic, mux.identifier, self._cluster_id)
+        limit = self._places.limit(mux.topic)
+        stamp = Stamp(tp, *about, chosen(mux.headers))
+        return Route(tp, topic.id, remote, limit, (remote,), (stamp,), (limit,))
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """What tasks found in the records of one shared partition."""
+
+    origins: dict[TopicPartition, None] = field(default_factory=dict)
+
+
+class DemuxSurvey:
+    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+        self.flow = flow
+        self._source, self._known = source, known
+        self._places = Places(flow, target)
+        self._wishes: dict[TopicPartition, _Wishes] = {}
+        self._lock = threading.Lock()
+        self._dropped: set[str] = set()  # shared topics that the file no longer names, until the next survey
+
+    def change(self, flow: Flow) -> None:
+        self._dropped = {rule.topic for rule in self.flow.demux} - {rule.topic for rule in flow.demux}
+        self.flow = flow
+        self._places.flow = flow
+
+    def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool:
+        with self._lock:
+            wishes = self._wishes.setdefault(tp, _Wishes()).origins
+            before = len(wishes)
+            wishes.update(dict.fromkeys(origins))
+            return len(wishes) > before
+
+    def forget_limits(self, remotes: Iterable[str] | None = None) -> None:
+        self._places.forget_limits(remotes)
+
+    def survey(self) -> Survey:
+        dropped, self._dropped = self._dropped, set()
+        if dropped:
+            self._tell_left(dropped)
+        rules = {rule.topic: rule for rule in self.flow.demux}
+        topics = self._source.metadata(sorted(rules)).topics
+        routes: list[Route] = []
+        parked: list[ParkedPartition] = []
+        for name, rule in sorted(rules.items()):
+            topic = topics.get(name)
+            if topic is None or not topic.partitions:
+                why = f"{self.flow.source.alias} has no topic {name} yet: nothing has come from {rule.spoke.alias}"
+                parked.append(ParkedPartition(name, None, why, "start what multiplexes there, and the link"))
+                continue
+            self._routes(rule, topic, routes, parked)
+        return Survey(tuple(routes), tuple(parked), len(rules))
+
+    def _routes(self, rule: Demux, topic: TopicMeta, routes: list[Route], parked: list[ParkedPartition]) -> None:
+        tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
+        known = self._known()
+        found = {tp: self._origins(tp, known.get(tp), rule) for tp in tps}
+        placed = self._places.of_origins(rule, {origin for origins in found.values() for origin in origins})
+        parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for one in placed.unplaced)
+        self._places.learn_limits([topic.name, *{rule.prefix + origin.topic for origin in placed.there}])
+        limit = self._places.limit(topic.name)
+        for tp in tps:
+            there = [origin for origin in found[tp] if origin in placed.there]
+            refused = frozenset(found[tp]) & placed.refused
+            strands = (tp, *(TopicPartition(rule.prefix + origin.topic, origin.partition) for origin in there))
+            stages: tuple[Stage, ...] = (
+                PutBack(None, rule.keep_headers, refused),
+                *(PutBack(origin, rule.keep_headers) for origin in there),
+            )
+            limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
+            routes.append(Route(tp, topic.id, tp, limit, strands, stages, limits))
+
+    def _tell_left(self, topics: set[str]) -> None:
+        """Records that nobody puts back any more."""
+        stood = {tp: position.next_offset for tp, position in self._known().items() if tp.topic in topics}
+        ends = self._source.list_offsets(list(stood), at="latest") if stood else {}
+        for topic in sorted(topics):
+            left = sum(
+                max(end - stood[tp], 0) for tp, end in ends.items() if tp.topic == topic and isinstance(end, int)
+            )
+            if left:
+                log.warning(
+                    "records left in a shared topic that is no longer put back",
+                    flow=self.flow.name,
+                    topic=topic,
+                    records=left,
+                    fix="put the flow back into the file until they are, then remove it",
+                )
+
+    def _origins(self, tp: TopicPartition, position: Position | None, rule: Demux) -> list[TopicPartition]:
+        """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
+        what was found since (invariant b)."""
+        targets = position.targets[1:] if position is not None else ()
+        known = dict.fromkeys(TopicPartition(one.topic.removeprefix(rule.prefix), one.partition) for one in targets)
+        with self._lock:
+            known.update(self._wishes.get(tp, _Wishes()).origins)
+        return list(known)

@@ -1,0 +1,264 @@
+"""What a survey comes to for flows that multiplex and put back: routes, topics they need, and what is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, cast
+from uuid import UUID
+
+import pytest
+
+from heliograph.batch.labels import Stamp
+from heliograph.errors import BrokerError, Unreachable
+from heliograph.flow import places
+from heliograph.flow.stages import DemuxSurvey, MuxSurvey, may_begin, shared_partition, staged_lanes
+from heliograph.flow.topics import Route
+from heliograph.mirror.assignment import PutBack
+from heliograph.mirror.positions import Position, join
+from heliograph.types import MUX_HEADERS, Cluster, Demux, Flow, Mux, TopicPartition
+from heliograph.wire import ConfigEntry, NewTopic, TopicMeta, broker_error
+from heliograph.wire.metadata import Metadata, PartitionMeta
+
+SPOKE, HUB = Cluster("spoke", {"bootstrap.servers": "s:9092"}), Cluster("hub", {"bootstrap.servers": "h:9092"})
+POLICY_VIOLATION = 44
+
+
+class Kafka:
+    """A cluster that answers what it holds."""
+
+    def __init__(self, **topics: int) -> None:
+        self.counts: dict[str, int] = dict(topics)
+        self.configs: dict[str, dict[str, str]] = {}
+        self.refuses = False
+        self.reachable = True
+
+    def cluster_id(self) -> str:
+        return "the-id"
+
+    def metadata(self, names: Iterable[str] | None) -> Metadata:
+        if not self.reachable:
+            raise Unreachable("nobody there")
+        wanted = self.counts if names is None else names
+        topics = {}
+        for name in wanted:
+            parts = {p: PartitionMeta(1, 0, (1,), (1,), 0) for p in range(self.counts.get(name, 0))}
+            topics[name] = TopicMeta(
+                name, UUID(int=5) if parts else None, name.startswith("__"), 0 if parts else 3, parts
+            )
+        return Metadata({}, topics, 1, self.cluster_id())
+
+    def list_offsets(self, tps: Iterable[TopicPartition], at: str) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 1_000)
+
+    def describe_topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        return {
+            name: {
+                key: ConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", False, False)
+                for key, value in self.configs.get(name, {}).items()
+            }
+            for name in names
+        }
+
+    def create_topics(self, specs: Iterable[NewTopic]) -> dict[str, BrokerError | None]:
+        found: dict[str, BrokerError | None] = {}
+        for spec in specs:
+            found[spec.name] = broker_error(POLICY_VIOLATION, "not here") if self.refuses else None
+            if not self.refuses:
+                self.counts[spec.name], self.configs[spec.name] = spec.partitions, dict(spec.configs)
+        return found
+
+    def create_partitions(self, counts: Mapping[str, int]) -> dict[str, BrokerError | None]:
+        if not self.refuses:
+            self.counts |= counts
+        return {name: broker_error(POLICY_VIOLATION, "not here") if self.refuses else None for name in counts}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def claimed(*targets: TopicPartition) -> Position:
+    return join([Position(9, n, 0, 3, None, 3) for n, _ in enumerate(targets)], targets)
+
+
+# ---------------------------------------------------------------- mux
+
+
+def mux_flow(*topics: str, shared: str = "mux", partitions: int = 3) -> Flow:
+    return Flow(SPOKE, HUB, mux=Mux(topics, shared, "oslo", partitions, MUX_HEADERS, "hub"))
+
+
+def muxed(flow: Flow, source: Kafka, target: Kafka, known: dict[TopicPartition, Position] | None = None) -> MuxSurvey:
+    return MuxSurvey(flow, cast(Any, source), cast(Any, target), lambda: known or {})
+
+
+def test_chosen_topics_go_into_one_that_is_made_for_their_largest_records() -> None:
+    source, target = Kafka(a=2, b=1, other=4), Kafka()
+    source.configs["b"] = {"max.message.bytes": "5000000"}
+    survey = muxed(mux_flow("a", "b", "late"), source, target).survey()
+    assert target.counts == {"mux": 3}
+    assert int(target.configs["mux"]["max.message.bytes"]) > 5_000_000
+    assert [route.tp for route in survey.routes] == [
+        TopicPartition("a", 0),
+        TopicPartition("a", 1),
+        TopicPartition("b", 0),
+    ]
+    assert {route.remote.topic for route in survey.routes} == {"mux"}
+    (stamp,) = survey.routes[1].stages
+    assert stamp == Stamp(TopicPartition("a", 1), "s:9092", "mux", "oslo", "the-id")
+    assert not survey.parked
+
+
+def test_what_must_not_travel_does_not() -> None:
+    source = Kafka(
+        **{"a": 1, "mux": 3, "__consumer_offsets": 50, "mm2-offsets.hub.internal": 25, "heartbeats": 1, "hub.a": 1}
+    )
+    survey = muxed(mux_flow(".*"), source, Kafka()).survey()
+    assert [route.tp.topic for route in survey.routes] == ["a"]
+
+
+def test_a_source_partition_stays_where_it_was_begun() -> None:
+    tp = TopicPartition("a", 0)
+    begun = TopicPartition("mux", (shared_partition(tp, 8) + 1) % 8)
+    survey = muxed(mux_flow("a"), Kafka(a=2), Kafka(mux=8), {tp: claimed(begun)}).survey()
+    assert survey.routes[0].remote == begun
+    assert survey.routes[1].remote == TopicPartition("mux", shared_partition(TopicPartition("a", 1), 8))
+
+
+def test_another_shared_topic_is_parked_with_the_way_back() -> None:
+    known = {TopicPartition("a", 0): claimed(TopicPartition("before", 1))}
+    survey = muxed(mux_flow("a"), Kafka(a=2), Kafka(), known).survey()
+    (parked,) = survey.parked
+    assert (parked.topic, parked.partition, parked.fix) == ("a", 0, "put mux.topic = before back")
+    assert [route.tp.partition for route in survey.routes] == [1]
+
+
+def test_a_shared_topic_that_cannot_be_made_parks_all() -> None:
+    target = Kafka()
+    target.refuses = True
+    survey = muxed(mux_flow("a", "b"), Kafka(a=1, b=1), target).survey()
+    assert not survey.routes
+    assert ["mux cannot be created" in one.reason for one in survey.parked] == [True, True]
+
+
+def test_neighbours_go_to_neighbours() -> None:
+    assert sorted(shared_partition(TopicPartition("a", p), 4) for p in range(4)) == [0, 1, 2, 3]
+
+
+# ---------------------------------------------------------------- demux
+
+SHARED = TopicPartition("mux", 0)
+
+
+@pytest.fixture
+def spoke(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    kafka = Kafka(a=4, b=2)
+    kafka.configs["a"] = {"retention.ms": "7", "min.insync.replicas": "2"}
+    monkeypatch.setattr(places, "Client", lambda cluster, timeout_s: kafka)
+    return kafka
+
+
+def demuxed(hub: Kafka, prefix: str = "", known: dict[TopicPartition, Position] | None = None) -> DemuxSurvey:
+    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, 1),))
+    return DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known or {})
+
+
+def targets(route: Route) -> list[TopicPartition]:
+    return list(route.strands)
+
+
+def test_before_anything_is_known_there_is_the_anchor_alone(spoke: Kafka) -> None:
+    hub = Kafka(mux=1)
+    (route,) = demuxed(hub).survey().routes
+    assert targets(route) == [SHARED]
+    assert route.stages == (PutBack(None),)
+    assert hub.counts == {"mux": 1}
+
+
+def test_a_target_that_was_found_is_made_as_the_source_has_it(spoke: Kafka) -> None:
+    hub = Kafka(mux=1)
+    demux = demuxed(hub, "spoke.")
+    assert demux.wish(SHARED, [TopicPartition("a", 1)])
+    assert not demux.wish(SHARED, [TopicPartition("a", 1)]), "no news"
+    (route,) = demux.survey().routes
+    assert targets(route) == [SHARED, TopicPartition("spoke.a", 1)]
+    assert route.stages[1] == PutBack(TopicPartition("a", 1))
+    assert hub.counts["spoke.a"] == 4
+    assert hub.configs["spoke.a"] == {"retention.ms": "7"}
+
+
+def test_targets_keep_their_order_behind_those_that_the_position_names(spoke: Kafka) -> None:
+    known = {SHARED: claimed(SHARED, TopicPartition("b", 1), TopicPartition("a", 3))}
+    demux = demuxed(Kafka(mux=1, a=4, b=2), known=known)
+    demux.wish(SHARED, [TopicPartition("a", 3), TopicPartition("a", 0)])
+    (route,) = demux.survey().routes
+    assert targets(route) == [SHARED, TopicPartition("b", 1), TopicPartition("a", 3), TopicPartition("a", 0)]
+    assert may_begin(route, known[SHARED])
+    lanes = staged_lanes(route, known[SHARED], frozenset(), history=False)
+    assert [(lane.remote, lane.index, lane.strands) for lane in lanes] == [
+        *((SHARED, 0, 3), (TopicPartition("b", 1), 1, 3), (TopicPartition("a", 3), 2, 3)),
+    ]
+
+
+def test_a_topic_with_fewer_partitions_grows_to_the_sources(spoke: Kafka) -> None:
+    hub = Kafka(mux=1, a=2)
+    demux = demuxed(hub)
+    demux.wish(SHARED, [TopicPartition("a", 2)])
+    (route,) = demux.survey().routes
+    assert hub.counts["a"] == 4
+    assert targets(route) == [SHARED, TopicPartition("a", 2)]
+
+
+def test_a_partition_that_the_source_does_not_have_is_refused(spoke: Kafka) -> None:
+    hub = Kafka(mux=1)
+    demux = demuxed(hub)
+    demux.wish(SHARED, [TopicPartition("a", 4), TopicPartition("gone", 1), TopicPartition("gone", 10_000)])
+    (route,) = demux.survey().routes
+    anchor = cast(PutBack, route.stages[0])
+    assert anchor.refused == {TopicPartition("a", 4), TopicPartition("gone", 10_000)}
+    assert targets(route) == [SHARED, TopicPartition("gone", 1)], "of a topic that is gone the records say how it was"
+    assert hub.counts["gone"] == 2
+
+
+def test_a_source_that_cannot_be_asked_holds_up_only_what_is_new(spoke: Kafka) -> None:
+    spoke.reachable = False
+    demux = demuxed(Kafka(mux=1, b=2))
+    demux.wish(SHARED, [TopicPartition("a", 0), TopicPartition("b", 0)])
+    survey = demux.survey()
+    (route,) = survey.routes
+    assert targets(route) == [SHARED, TopicPartition("b", 0)]
+    (parked,) = survey.parked
+    assert "records of a wait: spoke cannot be asked" in parked.reason
+    assert parked.fix
+    spoke.reachable = True
+    assert targets(demux.survey().routes[0]) == [SHARED, TopicPartition("a", 0), TopicPartition("b", 0)]
+
+
+def test_a_topic_that_cannot_be_made_is_named_and_its_partition_does_not_begin(spoke: Kafka) -> None:
+    hub = Kafka(mux=1)
+    hub.refuses = True
+    known = {SHARED: claimed(SHARED, TopicPartition("a", 0))}
+    survey = demuxed(hub, known=known).survey()
+    assert "a cannot be created" in survey.parked[0].reason
+    assert not may_begin(survey.routes[0], known[SHARED]), "a position without one of its strands must not be written"
+
+
+def test_what_is_left_of_a_spoke_that_was_removed_is_told(spoke: Kafka, logs: list[Any]) -> None:
+    other = TopicPartition("mux2", 0)
+    demux = demuxed(Kafka(mux=1, mux2=1), known={SHARED: claimed(SHARED), other: claimed(other)})
+    one, two = demux.flow.demux[0], Demux("mux2", "", False, SPOKE, 1)
+    demux.change(Flow(HUB, HUB, demux=(one, two)))
+    assert len(demux.survey().routes) == 2, "one more, while it runs"
+    demux.change(Flow(HUB, HUB, demux=(one,)))
+    assert len(demux.survey().routes) == 1
+    demux.survey()
+    told = [line for line in logs if line["log_level"] == "warning"]
+    assert [(line["topic"], line["records"]) for line in told] == [("mux2", 991)]
+    assert "put the flow back" in told[0]["fix"]
+
+
+def test_a_shared_topic_that_is_not_there_yet_is_waited_for(spoke: Kafka) -> None:
+    survey = demuxed(Kafka()).survey()
+    assert not survey.routes
+    assert "hub has no topic mux yet: nothing has come from spoke" in survey.parked[0].reason

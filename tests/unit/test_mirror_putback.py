@@ -1,0 +1,336 @@
+"""A shared topic that is put back, in the small: strands by what labels say, an anchor before what is nobody's, and
+positions that name their targets."""
+
+from __future__ import annotations
+
+import json
+import random
+import selectors
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from heliograph.batch import Limits, Record, decode, encode, warm
+from heliograph.batch.demux import Strange
+from heliograph.batch.labels import NAMES, Stamp, write
+from heliograph.mirror import fetch
+from heliograph.mirror.assignment import LaneSpec, PutBack
+from heliograph.mirror.fetch import Source
+from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.positions import Position, fold, join
+from heliograph.mirror.positions import decode as read_position
+from heliograph.mirror.positions import encode as write_position
+from heliograph.mirror.strands import position_of, share_of
+from heliograph.types import Cluster, TopicPartition
+from heliograph.wire.fetched import FetchAnswer, Fetched
+from tests.unit.test_mirror_fetch import NODE, SESSION, Brokers
+
+ID = UUID(int=7)
+SHARED = TopicPartition("mux", 0)
+ORIGINS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)]
+TARGETS = [TopicPartition(f"back.{topic}", partition) for topic, partition in ORIGINS]
+
+warm()  # before a clock runs
+
+
+# ---------------------------------------------------------------- positions
+
+
+def part(producer: int, next_offset: int = 0, sequence: int = 0) -> Position:
+    return Position(next_offset, producer, 0, sequence, ID, 0)
+
+
+def test_a_position_names_its_targets_and_stays_flat() -> None:
+    position = join([part(1, 5), part(2, 9, 4)], [SHARED, TARGETS[0]])
+    value = write_position(position)
+    assert read_position(value) == position
+    assert json.loads(value)["targets"] == "mux/0 back.orders/0"
+    assert all(isinstance(field, int | str) for field in json.loads(value).values())
+    assert position.parts(SHARED) == [(SHARED, part(1, 5)), (TARGETS[0], part(2, 9, 4))]
+
+
+def test_targets_that_do_not_fit_their_strands_are_no_position() -> None:
+    value = write_position(join([part(1), part(2)], [SHARED, TARGETS[0]])).decode()
+    for text in ("mux/0", "mux/0 mux/0", "mux/0 a b/1", "mux/0 back.orders/-1", ""):
+        assert read_position(value.replace("mux/0 back.orders/0", text).encode()) is None
+
+
+def test_strands_are_added_and_a_record_that_knows_fewer_takes_none_away() -> None:
+    begun = join([part(1, 5), part(2, 9, 4)], [SHARED, TARGETS[0]])
+    more = join([part(1, 5), part(2, 7, 3), part(3, 5)], [SHARED, *TARGETS[:2]])
+    late = join([part(1, 8), part(2, 12, 6)], [SHARED, TARGETS[0]])
+    rival = join([part(1, 5), part(2, 9, 4), part(9, 5)], [SHARED, *TARGETS[:2]])
+    known = None
+    for one in (begun, more, late, rival):
+        known = fold(known, write_position(one))
+    assert known == join([part(1, 8), part(2, 12, 6), part(3, 5)], [SHARED, *TARGETS[:2]])
+    assert known.next_offset == 5, "where the strand that is least far stands"
+
+
+def test_a_lane_takes_its_own_of_a_position_that_has_more() -> None:
+    spec = LaneSpec(SHARED, ID, TARGETS[0], part(2), 1, strands=2, stage=PutBack(ORIGINS[0]), strand=1)
+    more = join([part(1, 5), part(2, 7, 3), part(3, 5)], [SHARED, *TARGETS[:2]])
+    assert share_of(more, spec) == part(2, 7, 3)
+    assert share_of(join([part(1), part(2)], [SHARED, TARGETS[1]]), spec) is None
+    assert share_of(join([part(1), part(2)]), spec) is None
+    assert share_of(more, replace(spec, stage=None, strands=3)) is None, "a divided one's is another's"
+
+
+# ---------------------------------------------------------------- lanes
+
+
+class Keeper:
+    """In the warden's place: what is strange is kept, and the anchor goes on when the test says so."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Strange] = {}
+        self.waiting: list[Callable[[], None]] = []
+
+    def strange(self, anchor: Lane, strange: Sequence[Strange], then: Callable[[], None]) -> None:
+        self.kept |= {one.record.offset: one for one in strange}
+        self.waiting.append(then)
+
+    def written(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for then in waiting:
+            then()
+
+
+class Stage:
+    """A shared partition, and lanes for the anchor and the first targets."""
+
+    def __init__(self, selector: selectors.BaseSelector, targets: int) -> None:
+        self._selector = selector
+        self.keeper = Keeper()
+        self.records: list[Record] = []
+        self._batches: list[tuple[int, bytes]] = []
+        self.copied: dict[TopicPartition, list[Record]] = {target: [] for target in TARGETS}
+        self.start(join([part(n) for n in range(targets + 1)], [SHARED, *TARGETS[:targets]]))
+
+    def start(self, position: Position) -> None:
+        """A task, by this position."""
+        self.lanes = []
+        for index, (target, own) in enumerate(position.parts(SHARED)):
+            origin = ORIGINS[TARGETS.index(target)] if index else None
+            spec = LaneSpec(
+                *(SHARED, ID, target, own, 1 << 20),
+                strands=len(position.strands),
+                stage=PutBack(origin),
+                strand=index,
+            )
+            lane = Lane.of(spec)
+            lane.found(len(self.copied[target]) - own.sequence if index else 0)  # rule D
+            self.lanes.append(lane)
+        self.source = Source(
+            Cluster("a"), self.lanes, self._selector, isolation="read_committed", arrived=lambda lane: None,
+            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, self.keeper),
+        )  # fmt: skip
+        self.source.opened(NODE, cast(Any, self.source.brokers.connection(NODE)))
+
+    @property
+    def anchor(self) -> Lane:
+        return self.lanes[0]
+
+    @property
+    def position(self) -> Position:
+        return position_of(self.lanes)
+
+    def add(self, *origins: TopicPartition | None) -> None:
+        """A batch of records that came from there; None: a stranger's."""
+        base = len(self.records)
+        for n, origin in enumerate(origins, base):
+            labels = write(Stamp(origin), 1_000 + n, n) if origin else ((NAMES[0], b"a/b"),)
+            self.records.append(Record(n, 2_000, None, b"%d" % n, (("own", b"1"), *labels)))
+        self._batches.append((len(self.records), encode(self.records[base:])))
+
+    def turn(self, batches: int = 3) -> None:
+        """One fetch, if one is under way, and everything appended that came."""
+        wanted = self.source._pullers[NODE].session.wanted(SHARED)
+        if wanted is not None and self.source._pullers[NODE].outstanding:
+            data = b"".join([batch for end, batch in self._batches if end > wanted][:batches])
+            end = len(self.records)
+            fetched = Fetched("", 0, 0, end, end, 0, (), data)
+            self.source.received(NODE, None, FetchAnswer(0, 0, SESSION, [(ID, fetched)]))
+        for lane in self.lanes[1:]:
+            self.append(lane)
+
+    def append(self, lane: Lane) -> None:
+        there = self.copied[lane.spec.remote]
+        while lane.state is State.FLOWING and (sent := lane.next_batch(lambda *_: True)) is not None:
+            assert len(there) == sent.sequence  # rule B
+            lane.acknowledged(sent, len(there))
+            there += decode(bytes(sent.piece.data))
+        self.source.drained(lane)
+
+    def due(self, target: TopicPartition) -> list[bytes]:
+        mine = write(Stamp(ORIGINS[TARGETS.index(target)]), 0, 0)[:2]
+        return [r.value or b"" for r in self.records if r.headers[1:3] == mine]
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setattr(fetch, "Brokers", Brokers)
+    with selectors.DefaultSelector() as selector:
+        yield Stage(selector, 2)
+
+
+def values(records: Sequence[Record]) -> list[bytes]:
+    return [record.value or b"" for record in records]
+
+
+def test_records_go_to_their_strands_without_labels_and_at_their_own_time(stage: Stage) -> None:
+    stage.add(ORIGINS[0], ORIGINS[1], ORIGINS[0])
+    stage.turn()
+    assert [values(stage.copied[target]) for target in TARGETS] == [[b"0", b"2"], [b"1"], []]
+    assert [(r.timestamp, r.headers) for r in stage.copied[TARGETS[0]]] == [
+        (1_000, (("own", b"1"),)),
+        (1_002, (("own", b"1"),)),
+    ]
+    assert stage.position.next_offset == 3
+    assert stage.position.targets == (SHARED, *TARGETS[:2])
+
+
+def test_the_anchor_waits_before_a_strange_record_until_it_is_kept_and_nobody_else_does(stage: Stage) -> None:
+    stage.add(ORIGINS[0], None, ORIGINS[0])
+    stage.add(ORIGINS[1], None)
+    stage.turn(1)
+    stage.turn()
+    assert [len(stage.copied[target]) for target in TARGETS] == [2, 1, 0]
+    assert stage.position.next_offset == 1, "what a restart goes on from is not past it"
+    assert sorted(stage.keeper.kept) == [1]
+    assert stage.keeper.kept[1].record == stage.records[1]
+    _kept(stage)
+    assert sorted(stage.keeper.kept) == [1, 4]
+    assert stage.position.next_offset == 4
+    _kept(stage)
+    assert stage.position.next_offset == 5
+    assert [len(stage.copied[target]) for target in TARGETS] == [2, 1, 0], "nothing came twice"
+
+
+def _kept(stage: Stage) -> None:
+    stage.keeper.written()
+    for _ in range(2):  # the fetch that is under way is not for the anchor yet
+        stage.turn()
+
+
+def test_a_new_target_begins_where_the_anchor_stands_and_the_others_go_on(stage: Stage) -> None:
+    stage.add(ORIGINS[0], ORIGINS[2], ORIGINS[0], ORIGINS[2])
+    for _ in range(3):
+        stage.turn()
+    assert stage.anchor.unknown == {ORIGINS[2]: 1}
+    assert "payments-0" in stage.anchor.read_trouble
+    assert values(stage.copied[TARGETS[0]]) == [b"0", b"2"]
+    assert stage.position.next_offset == 1
+    stage.start(_claimed(stage.position))
+    stage.add(ORIGINS[2])
+    for _ in range(3):
+        stage.turn()
+    assert [values(stage.copied[target]) for target in TARGETS] == [stage.due(target) for target in TARGETS]
+    assert values(stage.copied[TARGETS[2]]) == [b"1", b"3", b"4"]
+    assert stage.position.next_offset == 5
+
+
+def _claimed(position: Position) -> Position:
+    """As the coordinator adds a target."""
+    fresh = replace(position.strands[0], producer_id=77, sequence=0)
+    return join([*position.strands, fresh], [*position.targets, TARGETS[2]])
+
+
+def test_internal_topics_and_the_shared_one_are_nobodys_targets(stage: Stage) -> None:
+    stage.add(TopicPartition("__consumer_offsets", 0), TopicPartition("mux", 0), TopicPartition("mm2-x.internal", 0))
+    stage.turn()
+    assert sorted(stage.keeper.kept) == [0, 1, 2]
+    assert not stage.anchor.unknown
+
+
+def test_what_holds_nothing_and_was_stalled_for_the_sake_of_all_comes_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "TASK_BYTES", 0)  # every lane that got something holds too much, together
+    for n in range(6):
+        stage.add(ORIGINS[0])
+        stage.turn()
+        stage.source.tick(float(n))
+        stage.turn()
+    assert values(stage.copied[TARGETS[0]]) == stage.due(TARGETS[0])
+    assert {lane.acked.next_offset for lane in stage.lanes} == {6}
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(stage: Stage, seed: int) -> None:
+    """Lanes lose track, tasks crash after what they wrote down a while ago, targets are found, strangers write."""
+    dice = random.Random(seed)
+    written = stage.position
+    for _ in range(150):
+        match dice.choice(["add", "add", "turn", "turn", "turn", "kept", "write", "crash", "lose", "claim"]):
+            case "add":
+                stage.add(*dice.choices([*ORIGINS, None], [4, 4, 2, 1], k=dice.randrange(1, 5)))
+            case "turn":
+                stage.turn(dice.randrange(1, 4))
+            case "kept":
+                stage.keeper.written()
+            case "write":
+                written = stage.position
+            case "crash":
+                stage.keeper.waiting.clear()
+                stage.start(written)
+            case "lose":
+                lane = dice.choice(stage.lanes)
+                lane.lose_track()
+                stage.source.leave(lane)
+                lane.found(len(stage.copied[lane.spec.remote]) - lane.acked.sequence if lane is not stage.anchor else 0)
+                stage.source.reopen(lane)
+            case "claim" if stage.anchor.unknown and TARGETS[2] not in written.targets:
+                written = _claimed(stage.position)
+                stage.start(written)
+        passed = [r.offset for r in stage.records if r.offset < stage.position.next_offset]
+        strange = {r.offset for r in stage.records if len(r.headers) == 2}
+        assert strange & set(passed) <= stage.keeper.kept.keys()
+    if TARGETS[2] not in stage.position.targets:
+        now = stage.position
+        stage.start(
+            join([*now.strands, replace(now.strands[0], producer_id=77, sequence=0)], [*now.targets, TARGETS[2]])
+        )
+    for _ in range(len(stage.records) + 5):
+        stage.turn(5)
+        stage.keeper.written()
+    assert {target: values(stage.copied[target]) for target in TARGETS} == {
+        target: stage.due(target) for target in TARGETS
+    }
+    assert stage.position.next_offset == len(stage.records)
+
+
+# ---------------------------------------------------------------- into the shared topic
+
+
+def test_labelled_records_have_the_time_of_the_moment_and_are_as_old_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch, "Brokers", Brokers)
+    tp, newest_ms = ORIGINS[0], 1_700_000_000_500
+    spec = LaneSpec(tp, ID, SHARED, part(1), 1 << 20, strands=1, stage=Stamp(tp, identifier="oslo"), strand=0)
+    lane = Lane.of(spec)
+    lane.found(0)
+    began_ms = time.time_ns() // 1_000_000
+    with selectors.DefaultSelector() as selector:
+        source = Source(
+            Cluster("a"), [lane], selector, isolation="read_committed", arrived=lambda lane: None,
+            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, None),
+        )  # fmt: skip
+        source.opened(NODE, cast(Any, source.brokers.connection(NODE)))
+        batch = encode([Record(n, newest_ms - 500 + 100 * n, b"k", b"v") for n in range(6)], codec=3)
+        fetched = Fetched("", 0, 0, 6, 6, 0, (), batch)
+        source.received(NODE, None, FetchAnswer(0, 0, SESSION, [(ID, fetched)]))
+    assert lane.oldest_timestamp == newest_ms, "a record that waits is as old as the newest it came with, at least"
+    sent = lane.next_batch(lambda *_: False)
+    assert sent is not None
+    records = decode(bytes(sent.piece.data))
+    assert [dict(one.headers)[NAMES[2]] for one in records][-1] == b"2023-11-14T22:13:20.500Z"
+    assert {one.timestamp >= began_ms for one in records} == {True}, "in the shared topic: of the moment"
+    lane.acknowledged(sent, 0)
+    assert lane.last_timestamp == newest_ms
+    assert position_of([lane]) == join([replace(part(1, 6, 6), target=6)], [SHARED])
