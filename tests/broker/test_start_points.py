@@ -43,7 +43,7 @@ class Stage:
         self.name = f"{self.source.alias}->{self.target.alias}"
         self.partitions = partitions
         self.sent = dict.fromkeys(range(partitions), 0)
-        create_topic(primary.confluent(), topic, partitions)
+        create_topic(primary.confluent(), topic, partitions, config={"retention.ms": "-1"})  # its records are old
         self.file = self.write()
 
     def write(self, **more: str) -> str:
