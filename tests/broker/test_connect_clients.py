@@ -87,7 +87,8 @@ class Copy:
 
 def test_the_conversation(node: Node, primary: Kafka, backup: Kafka, topic_name: str) -> None:
     topic = prepare(primary.confluent(), topic_name)
-    answers = play(node.url, source=primary.bootstrap, target=backup.bootstrap, topic=topic)
+    # Spark starts with the first connector, which takes a while where others use the machine as well.
+    answers = play(node.url, source=primary.bootstrap, target=backup.bootstrap, topic=topic, until_s=120)
     found = unjustified(recorded(), answers)
     assert not found, "\n".join(found)
 

@@ -275,6 +275,17 @@ def test_redeploy_is_both(call: Call, fake: FakeConnect, folder: Path) -> None:
     assert [change.split()[0] for change in fake.changes()] == ["PUT"] * 3 + ["DELETE"] * 3 + ["PUT"] * 3
 
 
+def test_one_that_would_not_go_keeps_nobody_from_coming_back(call: Call, fake: FakeConnect, folder: Path) -> None:
+    call("deploy", "west", "--dir", str(folder))
+    fake.answers["DELETE /connectors/mm2-cpc-west"] = [(500, {"error_code": 500, "message": "not now"})]
+    code, out, err = call("redeploy", "west", "--dir", str(folder), "-o", "json")
+    assert code == 1
+    assert "mm2-cpc-west: refused: not now" in err
+    found = json.loads(out)
+    assert [found[name]["did"] for name in NAMES] == ["created", "unchanged", "created"]
+    assert "it is STOPPED" in found["mm2-cpc-west"]["problem"]
+
+
 def test_status_is_a_code_as_well(call: Call, fake: FakeConnect) -> None:
     fake.connectors = {name: Connector({}) for name in NAMES}
     assert call("status", "west")[0] == 0

@@ -109,9 +109,8 @@ def redeploy(cluster: str, folder: Path, timeout_s: float, no_wait: bool, output
     gone = deployment.undeploy(worker, [one.name for one in wanted])
     for one in gone:
         click.echo(f"{one.name}: {one.did}" + (f": {one.problem}" if one.problem else ""), err=True)
-    if not all(one.well for one in gone):
-        return _told(gone, output)
-    return _deploy(worker, wanted, timeout_s, no_wait, output)
+    code = _deploy(worker, wanted, timeout_s, no_wait, output)  # also when one would not go: the others shall be back
+    return code if all(one.well for one in gone) else 1
 
 
 @command.command("status", context_settings=SETTINGS)
