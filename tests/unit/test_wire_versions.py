@@ -9,7 +9,7 @@ from heliograph.wire.messages import API_KEYS, known_versions
 from heliograph.wire.versions import SPOKEN, pick
 
 # api -> (lowest, highest) on a client listener. 4.3 is what a 4.3.1 broker answered; 2.8 and 3.9 were written down from
-# knowledge of those releases, not recorded: no such broker was at hand.
+# knowledge of those releases, not recorded: no such broker was at hand; so were the calls of a group's members.
 BROKERS = {
     "2.8": {
         "produce": (0, 9),
