@@ -9,7 +9,7 @@ from heliograph.wire.messages import API_KEYS, known_versions
 from heliograph.wire.versions import SPOKEN, pick
 
 # api -> (lowest, highest) on a client listener. 4.3 is what a 4.3.1 broker answered; 2.8 and 3.9 were written down from
-# knowledge of those releases, not recorded: no such broker was at hand.
+# knowledge of those releases, not recorded: no such broker was at hand; so were the calls of a group's members.
 BROKERS = {
     "2.8": {
         "produce": (0, 9),
@@ -31,6 +31,10 @@ BROKERS = {
         "describe_groups": (0, 5),
         "offset_fetch": (0, 7),
         "offset_commit": (0, 8),
+        "join_group": (0, 7),
+        "sync_group": (0, 5),
+        "heartbeat": (0, 4),
+        "leave_group": (0, 4),
         "describe_acls": (0, 2),
         "create_acls": (0, 2),
     },
@@ -54,6 +58,10 @@ BROKERS = {
         "describe_groups": (0, 5),
         "offset_fetch": (0, 9),
         "offset_commit": (0, 9),
+        "join_group": (0, 9),
+        "sync_group": (0, 5),
+        "heartbeat": (0, 4),
+        "leave_group": (0, 5),
         "describe_acls": (0, 3),
         "create_acls": (0, 3),
     },
@@ -77,6 +85,10 @@ BROKERS = {
         "describe_groups": (0, 6),
         "offset_fetch": (1, 10),
         "offset_commit": (2, 10),
+        "join_group": (0, 9),
+        "sync_group": (0, 5),
+        "heartbeat": (0, 4),
+        "leave_group": (0, 5),
         "describe_acls": (1, 3),
         "create_acls": (1, 3),
     },

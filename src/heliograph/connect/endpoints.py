@@ -20,7 +20,6 @@ Decide = Callable[[Sight, Ask], Decision]
 class Query:
     name: str
     doc: str
-    type: Literal["boolean", "string"] = "boolean"
     several: bool = False
     allowed: tuple[str, ...] = ()
 
@@ -43,11 +42,11 @@ class Endpoint:
 
 
 C = "/connectors/{connector}"
-EXPAND = Query("expand", "what to say of each: status, info, or both", "string", several=True)
-INCLUDE = Query("includeTasks", "restart its tasks too")
-FAILED = Query("onlyFailed", "restart only what failed")
+EXPAND = Query("expand", "what to say of each: status, info, or both", several=True)
+INCLUDE = Query("includeTasks", "true: restart its tasks too")
+FAILED = Query("onlyFailed", "true: restart only what failed")
 CONNECTORS_ONLY = Query("connectorsOnly", "connectors, or all plugins; there are no others here")
-SCOPE = Query("scope", "this worker, or all of the cluster", "string", allowed=("worker", "cluster"))
+SCOPE = Query("scope", "this worker, or all of the cluster", allowed=("worker", "cluster"))
 
 MISSING = {404: "Error"}
 BAD = {400: "Error", 413: "Error", 415: "Error"}

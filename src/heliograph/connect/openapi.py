@@ -174,7 +174,8 @@ def _path(name: str) -> dict[str, Any]:
 
 
 def _query(one: Query) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": one.type}
+    # As Connect reads them: `true`, and anything else is false.
+    schema: dict[str, Any] = {"type": "string"}
     if one.allowed:
         schema = {"enum": list(one.allowed)}
     if one.several:

@@ -30,7 +30,7 @@ class Serving:
         router = Api(Service(NodeBackend(node), secured=users is not None).routes(), guard)
         tls = _tls(node.file) if any(listener.tls for listener in node.file.listeners) else None
         self._servers = [
-            Server(one.host or EVERYWHERE, one.port, router, tls=tls if one.tls else None)
+            Server(one.host or EVERYWHERE, one.port, router, tls=tls if one.tls else None, named="listeners")
             for one in node.file.listeners
         ]
 

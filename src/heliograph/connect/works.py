@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 BY = "the connector's target state"
 MORE_SHOWN = 5  # partitions that a task's trace names
+STALLED_S = 10.0  # one that just began, or just moved, is not worth a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Copying:
             if one.counters.get("records", 0):
                 topics[one.remote_topic] = topics.get(one.remote_topic, 0) + one.counters["records"]
         parked = "\n".join(f"{one.topic}: {one.reason}. {one.fix}" for one in status.parked if one.partition is None)
-        starting = status.state == "starting"
+        starting = _is_starting(report)
         return WorkLook(
             trace=trouble,
             trouble=parked or (report.because if starting else ""),
@@ -142,11 +143,18 @@ def _shares(flow: Flow, report: FlowReport) -> tuple[TaskLook, ...]:
     looks = []
     for index, share in enumerate(shares):
         ended = [one for one in share if (one.topic, one.partition) in parked or (one.topic, None) in parked]
-        stalled = [one for one in share if not one.healthy and one not in ended]
+        stalled = [one for one in share if one.state == "stalled" and one.stalled_s >= STALLED_S and one not in ended]
         named = ",".join(f"{one.topic}-{one.partition}" for one in share)
         settings = {"task.index": str(index), "task.assigned.partitions": named}
-        looks.append(TaskLook(_named(ended), settings, "" if report.status.state == "starting" else _named(stalled)))
+        looks.append(TaskLook(_named(ended), settings, _named(stalled)))
     return tuple(looks)
+
+
+def _is_starting(report: FlowReport) -> bool:
+    """Until a task has come: before that nobody copies, whatever the coordinator sees of the sources."""
+    status = report.status
+    first = bool(report.partitions) and not status.tasks and not status.records and report.epochs <= 1
+    return status.state == "starting" or (first and status.state in ("running", "stalled"))
 
 
 def _named(ill: Sequence[PartitionStatus]) -> str:

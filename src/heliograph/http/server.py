@@ -37,8 +37,16 @@ class Server:
     """Listens from its making on; serves from `start` to `close`."""
 
     def __init__(
-        self, host: str, port: int, router: Router, *, seats: int = SEATS, tls: ssl.SSLContext | None = None
+        self,
+        host: str,
+        port: int,
+        router: Router,
+        *,
+        seats: int = SEATS,
+        tls: ssl.SSLContext | None = None,
+        named: str = "--http",
     ) -> None:
+        """`named`: what the address is called where it was written."""
         self._router, self._tls = router, tls
         self._seats = seats
         self._taken: set[socket.socket] = set()
@@ -49,7 +57,7 @@ class Server:
             self._listener = socket.create_server((host, port), family=family, backlog=64)
         except OSError as error:
             raise ConfigError(
-                f"--http {host}:{port}: cannot listen there: {error.strerror or error}; choose another port (0: any)"
+                f"{named} {host}:{port}: cannot listen there: {error.strerror or error}; choose another port (0: any)"
             ) from error
         self.host, self.port = host, int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, name="http", daemon=True)
