@@ -58,7 +58,8 @@ def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
             view["mux.identifier"].entry, f"{topic!r} can be no topic's name: choose another, or set mux.topic too"
         )
     partitions = reader.integer(view, "mux.partitions", DEFAULT_PARTITIONS)
-    headers = reader.read(view, "mux.headers", _headers, MUX_HEADERS)
+    every: tuple[str, ...] = MUX_HEADERS
+    headers = reader.read(view, "mux.headers", _headers, every)
     via = reader.choice(view, "mux.via", "straight")
     back = reader.read(view, "demux", _back, "")
     keep = reader.choice(view, "demux.headers", "keep")

@@ -98,11 +98,9 @@ def _offset_sync(message: Message) -> Meaning | None:
 def _position(message: Message) -> Meaning | None:
     name, about = _key(message.key)
     alias = about.get("cluster")
-    if name != positions.CONNECTOR or not isinstance(alias, str):
+    tp = positions.partition_of_key(message.key, alias, (name,)) if isinstance(alias, str) else None
+    if tp is None:  # or MM2's under a connector's name: positions are under any, by what their keys say
         return _of_a_connector(name, about, message.value)
-    tp = positions.partition_of_key(message.key, alias)
-    if tp is None:
-        return None
     if message.value is None:
         return Meaning("position", f"{alias} {tp}: none any more", _where(tp, cluster=alias))
     one = positions.decode(message.value)
