@@ -212,6 +212,7 @@ class Flow:
     # stages: a flow that has one copies nothing else, and may begin and end in one cluster
     mux: Mux | None = None
     demux: tuple[Demux, ...] = ()
+    awaits: tuple[str, ...] = ()  # topics on the source that such a flow is about to make, and this one copies
 
     @property
     def name(self) -> str:

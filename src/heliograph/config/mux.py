@@ -89,7 +89,8 @@ def rest_of(flow: Flow, chosen: Chosen, *, told: bool) -> Flow:
     shared = chosen.mux.topic.replace(".", r"\.") if chosen.intermediate else ""
     topics = (*(flow.topics if told else ()), *([shared] if shared else ()))
     without = [f"(?!{shared}$)(?:{one})" if shared else one for one in chosen.mux.topics]
-    return replace(flow, topics=topics, topics_exclude=(*flow.topics_exclude, *without))
+    awaits = (chosen.mux.topic,) if chosen.intermediate else ()
+    return replace(flow, topics=topics, topics_exclude=(*flow.topics_exclude, *without), awaits=awaits)
 
 
 def flows_of(pairs: Pairs) -> list[Flow]:
