@@ -213,6 +213,7 @@ class Flow:
     # stages: a flow that has one copies nothing else, and may begin and end in one cluster
     mux: Mux | None = None
     demux: tuple[Demux, ...] = ()
+    awaits: tuple[str, ...] = ()  # topics on the source that such a flow is about to make, and this one copies
     # Of a connector (`connect/`), of which several may stand between two clusters
     label: str = ""  # the connector's name; "": the flow is of a file
     copies: bool = True  # False: only what stands beside the copying, of records that other flows copy

@@ -64,6 +64,7 @@ def test_by_a_topic_on_the_spoke() -> None:
     assert list(found) == ["spoke1->hub", "spoke1->spoke1.mux", "hub->hub.demux"]
     link = found["spoke1->hub"]
     assert policy.should_replicate(link, "mux-replication_spoke1")
+    assert link.awaits == ("mux-replication_spoke1",), "looked for soon again, until it is there"
     for stays in ("topic", "topic2", "nonreplicated"):
         assert not policy.should_replicate(link, stays)
     assert found["spoke1->spoke1.mux"].target.bootstrap == "s1:9092"

@@ -108,6 +108,7 @@ def test_chosen_topics_go_into_one_that_is_made_for_their_largest_records() -> N
     (stamp,) = survey.routes[1].stages
     assert stamp == Stamp(TopicPartition("a", 1), "s:9092", "mux", "oslo", "the-id")
     assert not survey.parked
+    assert survey.awaited == 1, "the one that comes late is looked for soon again"
 
 
 def test_what_must_not_travel_does_not() -> None:

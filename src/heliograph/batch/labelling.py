@@ -244,7 +244,7 @@ def _read(b, at, ends, count, row, begins, sizes):
             for n in range(len(begins)):
                 begins[n] = -1
             row[R_FROM] = header
-            taken = 0
+            taken = np.int64(0)
         elif label < 0 or before < 0 or label < before:
             before = np.int64(-1)
             continue

@@ -46,10 +46,8 @@ Pairs = Mapping[str, tuple[Flow, Chosen, Cluster]]
 
 def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
     """None: the pair multiplexes nothing."""
-    if reader.setting(view, "mux.topics") is None:
-        _refuse_alone(view, reader)
-        return None
     nothing: tuple[str, ...] = ()
+    every: tuple[str, ...] = MUX_HEADERS
     topics = reader.read(view, "mux.topics", _topics, nothing)
     identifier = reader.read(view, "mux.identifier", _identifier, source)
     topic = reader.read(view, "mux.topic", _topic, f"mux-replication_{identifier}")
@@ -58,14 +56,17 @@ def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
             view["mux.identifier"].entry, f"{topic!r} can be no topic's name: choose another, or set mux.topic too"
         )
     partitions = reader.integer(view, "mux.partitions", DEFAULT_PARTITIONS)
-    every: tuple[str, ...] = MUX_HEADERS
     headers = reader.read(view, "mux.headers", _headers, every)
     via = reader.choice(view, "mux.via", "straight")
     back = reader.read(view, "demux", _back, "")
     keep = reader.choice(view, "demux.headers", "keep")
-    if topic in topics and reader.setting(view, "mux.topics") is not None:
+    if reader.setting(view, "mux.topics") is None:
+        _refuse_alone(view, reader)
+        return None
+    if topic in topics:
         reader.report.refuse(view["mux.topics"].entry, f"{topic} is the shared topic itself: leave it out")
-    if not back and reader.setting(view, "demux.headers") is not None:
+    own = reader.setting(view, "demux.headers")
+    if not back and own is not None and own.entry.key != "demux.headers":  # at the top level it is for those that do
         reader.report.refuse(view["demux.headers"].entry, "nothing is put back: set demux = original or prefixed too")
     mux = Mux(topics, topic, identifier, partitions, headers, hub)
     kind: Literal["", "original", "prefixed"] = "original" if back == "original" else "prefixed" if back else ""
@@ -88,7 +89,8 @@ def rest_of(flow: Flow, chosen: Chosen, *, told: bool) -> Flow:
     shared = chosen.mux.topic.replace(".", r"\.") if chosen.intermediate else ""
     topics = (*(flow.topics if told else ()), *([shared] if shared else ()))
     without = [f"(?!{shared}$)(?:{one})" if shared else one for one in chosen.mux.topics]
-    return replace(flow, topics=topics, topics_exclude=(*flow.topics_exclude, *without))
+    awaits = (chosen.mux.topic,) if chosen.intermediate else ()
+    return replace(flow, topics=topics, topics_exclude=(*flow.topics_exclude, *without), awaits=awaits)
 
 
 def flows_of(pairs: Pairs) -> list[Flow]:

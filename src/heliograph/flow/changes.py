@@ -26,7 +26,7 @@ TOLD = frozenset({"on"})  # to the tasks, by a word
 SURVEYED = frozenset(
     {
         *("topics", "topics_exclude", "heartbeats_replication", "replication_factor", "start", "start_at"),
-        *("target_partitions", "mux", "demux"),
+        *("target_partitions", "mux", "demux", "awaits"),
         *("refresh_topics_interval_seconds", "config_properties_exclude", "use_defaults_from", "lower_durability"),
     }
 )

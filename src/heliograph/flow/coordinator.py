@@ -59,6 +59,7 @@ log = structlog.get_logger()
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
 SOONEST_LOOK_S = 0.05  # for topics again, however long the last look took
+LOOKS_S = 86_400.0  # a flow that looks for topics less often than daily was told not to
 ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answer
 
 
@@ -394,9 +395,11 @@ class Coordinator:
             wait = max(self._interval() - (time.monotonic() - began), SOONEST_LOOK_S)
 
     def _interval(self) -> float:
-        # A partition that waits for its remote topic, or a flow that has none yet, is looked at more often.
-        soon = bool(self._survey.parked) or not self._survey.routes
+        # A partition that waits for its remote topic, a flow that has none yet, and one whose topics are about to be
+        # made are looked at more often; the last only if it is to look at all.
         interval = self.flow.refresh_topics_interval_seconds
+        awaits = self._survey.awaited and interval <= LOOKS_S
+        soon = bool(self._survey.parked) or not self._survey.routes or awaits
         return min(interval, 5.0) if soon else interval
 
     def _take(self, survey: Survey) -> None:

@@ -25,7 +25,7 @@ from heliograph import policy
 from heliograph.batch.labels import Stamp, chosen
 from heliograph.flow.places import Places, Unplaced
 from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import Route, Survey, Topics, Withhold
+from heliograph.flow.topics import TOPIC_NAME, Route, Survey, Topics, Withhold
 from heliograph.mirror.assignment import LaneSpec, PutBack, Stage
 from heliograph.mirror.positions import Position, murmur2
 from heliograph.types import Demux, Flow, Mux, TopicPartition
@@ -107,8 +107,9 @@ class MuxSurvey:
         mux = self.flow.mux
         assert mux is not None
         wanted = self._wanted(mux)
+        awaited = sum(bool(TOPIC_NAME.fullmatch(name)) and name not in wanted for name in mux.topics)
         if not wanted:
-            return Survey()
+            return Survey(awaited=awaited)
         shared = self._places.shared(mux, self._source, wanted)
         if isinstance(shared, Unplaced):
             return Survey(
@@ -127,7 +128,7 @@ class MuxSurvey:
                     parked.append(ParkedPartition(*tp, remote.reason, remote.fix))
                 else:
                     routes.append(self._route(mux, tp, topic, remote))
-        return Survey(tuple(routes), tuple(parked), len(wanted))
+        return Survey(tuple(routes), tuple(parked), len(wanted), awaited)
 
     def _wanted(self, mux: Mux) -> dict[str, TopicMeta]:
         names = policy.Filter(mux.topics)

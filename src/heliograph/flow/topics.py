@@ -57,6 +57,7 @@ class Survey:
     routes: tuple[Route, ...] = ()
     parked: tuple[ParkedPartition, ...] = ()
     topics: int = 0
+    awaited: int = 0  # topics that are about to be there: looked for soon again
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Topics:
 
     def survey(self) -> Survey:
         """What can be copied now. Creates remote topics that are missing, and adds the partitions they lack."""
-        wanted, hidden = self._wanted()
+        wanted, hidden, awaited = self._wanted()
         remote_of = {name: policy.remote_topic(self.flow, name) for name in wanted}
         there = self._target.metadata(sorted(remote_of.values())).topics if remote_of else {}
         shapes, misfits = self._shapes(wanted, there, remote_of)
@@ -111,7 +112,7 @@ class Topics:
                 parked.append(ParkedPartition(name, None, uncreated[name].reason, uncreated[name].fix))
             else:
                 self._route(topic, remote, there.get(remote), ungrown.get(remote), shapes[name], routes, parked)
-        return Survey(tuple(routes), tuple(parked), len(wanted) + len(hidden))
+        return Survey(tuple(routes), tuple(parked), len(wanted) + len(hidden), awaited)
 
     def wish(self, tp: TopicPartition, origins: Iterable[TopicPartition]) -> bool:
         """Records of this partition came from elsewhere, and there is no place for them yet; whether that is news. Here
@@ -123,8 +124,8 @@ class Topics:
         for name in list(self._limits) if remotes is None else remotes:
             self._limits.pop(name, None)
 
-    def _wanted(self) -> tuple[dict[str, TopicMeta], list[str]]:
-        """Topics to copy, and those the file names outright that the source will not show us."""
+    def _wanted(self) -> tuple[dict[str, TopicMeta], list[str], int]:
+        """Topics to copy; those the file names outright that the source will not show us; how many are awaited."""
         topics = self._source.metadata(None).topics
         named = [name for name in self.flow.topics if TOPIC_NAME.fullmatch(name) and name not in topics]
         asked = self._source.metadata(named).topics if named else {}
@@ -134,7 +135,7 @@ class Topics:
             for name, topic in topics.items()
             if not topic.internal and topic.partitions and policy.should_replicate(self.flow, name)
         }
-        return wanted, hidden
+        return wanted, hidden, sum(name not in topics for name in self.flow.awaits)
 
     @staticmethod
     def _absent(topic: TopicMeta | None) -> bool:
