@@ -79,6 +79,7 @@ def test_a_reason_that_nothing_needs_is_told() -> None:
         f"call health {gone}",
         f"place body {gone}",
     ]
+    assert unjustified(recorded(), recorded(), [Reason(["*"], ["status"], "why not", sometimes=True)]) == []
     assert unjustified(recorded(), recorded(), [Reason(["*"], ["status"], "why not")]) == [
         f"call * {gone}",
         f"place status {gone}",
