@@ -48,7 +48,7 @@ class Memory:
         about = {"version": "1", "cluster_id": "abc", "worker_id": "h:8083", "levels": {"root": Level("INFO")}}
         return Sight(self.folding.board(), self.file.worker, **{**about, **self.sights})  # type: ignore[arg-type]
 
-    def do(self, deed: Deed) -> Any:
+    def do(self, deed: Deed, seen: int = 0) -> Any:
         self.deeds.append(deed)
         match deed:
             case Write(pairs):

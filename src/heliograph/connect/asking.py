@@ -20,6 +20,10 @@ class Refusal(Exception):
         self.status, self.message = status, message
 
 
+class Overtaken(Exception):
+    """Somebody else changed the connector between the decision and its record: decide again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     level: str
@@ -64,6 +68,7 @@ class Write:
     """Records of the config topic, all in one batch."""
 
     pairs: tuple[Pair, ...]
+    made: str = ""  # the connector whose configuration it is: it counts only if nobody else's came between (board, d)
 
 
 @dataclass(frozen=True, slots=True)

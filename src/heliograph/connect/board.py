@@ -7,18 +7,23 @@ Invariants:
   a. A connector is there while its configuration is; a target state alone makes none.
   b. Task configurations count when they are committed, all at once, and only if every one of them was there.
   c. What cannot be read changes nothing.
+  d. A configuration that was decided on what the topic held at an offset counts only if no other configuration of the
+     same connector stands between that offset and itself. So of two nodes that make one connector in the same moment
+     the one whose record comes first has made it, and the other hears so: the topic's order decides, and nobody else.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heliograph.batch import Record
 from heliograph.connect import records
-from heliograph.connect.records import Status, Target
+from heliograph.connect.records import Condition, Status, Target
 
 Config = Mapping[str, str | None]
+OVERTAKEN_KEPT = 1000  # who was overtaken asks at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Board:
     statuses: Mapping[tuple[str, int | None], Status] = field(default_factory=dict)
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # that a connector was seen to use
     levels: Mapping[str, str] = field(default_factory=dict)  # of loggers, for all nodes
+    seen: int = 0  # the offset in the config topic up to which it was read
 
 
 class Folding:
@@ -53,11 +59,18 @@ class Folding:
         self._statuses: dict[tuple[str, int | None], Status] = {}
         self._topics: dict[str, dict[str, None]] = {}
         self._levels: dict[str, str] = {}
+        self._last: dict[str, tuple[int, str]] = {}  # of each connector: the record that counted last, and its mark
+        self._seen = 0
+        self._overtaken: deque[str] = deque(maxlen=OVERTAKEN_KEPT)
         self.strangers = 0
 
     def config(self, record: Record) -> bool:
         """A record of the config topic; whether it meant anything."""
-        match records.event(record.key, record.value):
+        self._seen = record.offset + 1
+        found = records.event(record.key, record.value)
+        if isinstance(found, records.Configured | records.Targeted) and not self._counts(found, record):
+            return False
+        match found:
             case records.Configured(name, None):
                 for known in (self._configs, self._tasks, self._written):
                     known.pop(name, None)
@@ -79,6 +92,20 @@ class Folding:
                 self.strangers += not records.is_for_others(record.key)
                 return False
         return True
+
+    def _counts(self, found: records.Configured | records.Targeted, record: Record) -> bool:
+        """Invariant d. A record that was sent twice, since its answer was lost, does not stand in its own way."""
+        condition = records.condition_of(record.headers)
+        last, mark = self._last.get(found.name, (-1, ""))
+        if condition is not None and last >= condition.seen and mark != condition.mark:
+            self._overtaken.append(condition.mark)
+            return False
+        if isinstance(found, records.Configured):
+            self._last[found.name] = record.offset, condition.mark if condition is not None else ""
+        return True
+
+    def was_overtaken(self, condition: Condition) -> bool:
+        return condition.mark in self._overtaken
 
     def _commit(self, name: str, count: int) -> None:
         written = self._written.get(name, {})
@@ -116,4 +143,4 @@ class Folding:
             for name, (config, version) in sorted(self._configs.items())
         }
         topics = {name: tuple(sorted(found)) for name, found in self._topics.items() if found}
-        return Board(connectors, dict(self._statuses), topics, dict(self._levels))
+        return Board(connectors, dict(self._statuses), topics, dict(self._levels), self._seen)

@@ -245,7 +245,7 @@ def _put(sight: Sight, name: str, given: Config, status: HTTPStatus, target: Tar
     warnings = validation.judge(name, given, sight.worker).made.warnings
     if warnings:
         headers["Warning"] = f'299 heliograph "{_header(warnings[0])}"'
-    return Decision(status, info_json(shown), (Write((*pairs, written)),), headers)
+    return Decision(status, info_json(shown), (Write((*pairs, written), name),), headers)
 
 
 def _header(text: str) -> str:

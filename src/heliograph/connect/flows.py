@@ -77,7 +77,7 @@ class FlowsBackend:
             writable=False,
         )
 
-    def do(self, deed: Deed) -> Any:
+    def do(self, deed: Deed, seen: int = 0) -> Any:
         match deed:
             case Write(pairs):
                 for key, value in pairs:

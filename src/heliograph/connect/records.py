@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from heliograph.batch.records import Headers
+
 Target = Literal["STARTED", "PAUSED", "STOPPED"]
 TARGETS: tuple[Target, ...] = ("STARTED", "PAUSED", "STOPPED")
 Pair = tuple[bytes, bytes | None]
@@ -21,6 +23,7 @@ RESTART, LOGGER = "restart-connector-", "logger-cluster-"
 SESSION_KEY, FENCING = "session-key", "tasks-fencing-"
 STATUS_CONNECTOR, STATUS_TASK, STATUS_TOPIC = "status-connector-", "status-task-", "status-topic-"
 BY_CONNECTOR = ":connector-"
+CONDITION = "heliograph.seen"  # a header: Connect reads none, so the records stay its own
 STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED", "DESTROYED")
 
 
@@ -78,6 +81,25 @@ class Status:
     trace: str | None = None
     generation: int = 0
     version: str | None = None  # of the connector's class; workers before 4.1 say none
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a change rests on: all of the config topic before this offset. `mark` is the change's own."""
+
+    seen: int
+    mark: str
+
+    def headers(self) -> Headers:
+        return ((CONDITION, f"{self.seen} {self.mark}".encode()),)
+
+
+def condition_of(headers: Headers) -> Condition | None:
+    """None: it counts whatever happened; so does nonsense, since Connect itself sets no conditions."""
+    told = next((value for name, value in headers if name == CONDITION), None) or b""
+    seen, _, mark = told.decode("latin-1").partition(" ")
+    known = seen.isascii() and seen.isdigit() and len(seen) < 19 and bool(mark)
+    return Condition(int(seen), mark) if known else None
 
 
 # ---------------------------------------------------------------- the config topic

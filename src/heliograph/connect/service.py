@@ -6,8 +6,10 @@ topics that were read to their ends before it is decided.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,10 +22,23 @@ import structlog
 
 from heliograph import __version__
 from heliograph.connect import positions, records, validation
-from heliograph.connect.asking import Ask, Decision, Deed, ForgetTopics, Offsets, Refusal, SetLevel, Sight, Write
+from heliograph.connect.asking import (
+    Ask,
+    Decision,
+    Deed,
+    ForgetTopics,
+    Offsets,
+    Overtaken,
+    Refusal,
+    SetLevel,
+    Sight,
+    Write,
+)
+from heliograph.connect.board import Board
 from heliograph.connect.endpoints import ENDPOINTS, Endpoint
 from heliograph.connect.node import Node
 from heliograph.connect.openapi import description
+from heliograph.connect.records import Pair
 from heliograph.connect.shapes import offsets_json
 from heliograph.errors import Held, HeliographError
 from heliograph.http.message import Refused, Request, Response
@@ -32,6 +47,7 @@ from heliograph.types import Flow
 
 log = structlog.get_logger()
 
+TRIES = 5  # of a change that other nodes are in the way of
 ENDED_S = 15.0  # what a connector gets to end before its offsets may be changed
 JSON_TYPES = ("application/json", "text/json")
 # Escaped slashes, dots and zeros, empty segments, escapes that are none: two readers could read two paths.
@@ -43,7 +59,8 @@ class Backend(Protocol):
     """Whoever has connectors: a node of a Connect cluster, or the flows of a file."""
 
     def sight(self, *, fresh: bool = False) -> Sight: ...
-    def do(self, deed: Deed) -> Any: ...
+    def do(self, deed: Deed, seen: int = 0) -> Any:
+        """`seen`: of the board that the deed was decided by. Raises Overtaken."""
 
 
 class NodeBackend:
@@ -56,12 +73,11 @@ class NodeBackend:
             self._node.store.catch_up()
         return self._node.sight()
 
-    def do(self, deed: Deed) -> Any:
+    def do(self, deed: Deed, seen: int = 0) -> Any:
         store = self._node.store
         match deed:
-            case Write(pairs):
-                store.write(pairs)
-                store.catch_up()
+            case Write():
+                self._write(deed, seen)
                 self._node.poke()
             case ForgetTopics(name, topics):
                 store.tell([(records.topic_key(name, topic), None) for topic in topics])
@@ -71,6 +87,21 @@ class NodeBackend:
             case Offsets():
                 return self._offsets(deed)
         return None
+
+    def _write(self, deed: Write, seen: int) -> None:
+        store = self._node.store
+        condition = records.Condition(seen, secrets.token_hex(8)) if deed.made else None
+        store.write(deed.pairs, condition)
+        board = store.catch_up()
+        if condition is None or not store.was_overtaken(condition):
+            return
+        for _ in range(TRIES):  # compaction keeps the last record of a key, which is ours: what counts is written again
+            again = records.Condition(board.seen, secrets.token_hex(8))
+            store.write(_stands(board, deed), again)
+            board = store.catch_up()
+            if not store.was_overtaken(again):
+                break
+        raise Overtaken
 
     def _offsets(self, deed: Offsets) -> Any:
         flow, topic = self._flow(deed.name), self._node.file.offsets.name
@@ -125,19 +156,25 @@ class Service:
         if endpoint.role != "admin":
             return self._carry_out(endpoint.decide(self._backend.sight(), ask))
         with self._changing:
-            sight = self._backend.sight(fresh=True)
-            if endpoint.changes and not sight.writable:
-                why = "these flows are a file's: edit it, and let `heliograph apply` take it up"
+            for _ in range(TRIES):
+                sight = self._backend.sight(fresh=True)
+                if endpoint.changes and not sight.writable:
+                    why = "these flows are a file's: edit it, and let `heliograph apply` take it up"
+                    raise Refusal(HTTPStatus.CONFLICT, why)
+                decision = endpoint.decide(sight, ask)
+                if any(isinstance(deed, Offsets) for deed in decision.deeds):
+                    break
+                with contextlib.suppress(Overtaken):
+                    return self._carry_out(decision, sight.board.seen)
+            else:
+                why = "Cannot complete request momentarily: other nodes change this connector as well; ask again"
                 raise Refusal(HTTPStatus.CONFLICT, why)
-            decision = endpoint.decide(sight, ask)
-            if not any(isinstance(deed, Offsets) for deed in decision.deeds):
-                return self._carry_out(decision)
         return self._carry_out(decision)  # it may wait for a connector's end, and nobody else is to wait with it
 
-    def _carry_out(self, decision: Decision) -> Response:
+    def _carry_out(self, decision: Decision, seen: int = 0) -> Response:
         body = decision.body
         for deed in decision.deeds:
-            made = self._backend.do(deed)
+            made = self._backend.do(deed, seen)
             body = made if made is not None else body
         if body is None:
             return Response(decision.status, content_type="", headers=decision.headers)
@@ -159,6 +196,16 @@ class Api(Router):
                 why = f"HTTP {refused.status.value} {refused.status.phrase}"
                 raise Refused(refused.status, why, headers=refused.headers) from refused
             raise
+
+
+def _stands(board: Board, deed: Write) -> list[Pair]:
+    """What counts of a connector that somebody else made, under the keys of what did not come to count."""
+    found = board.connectors.get(deed.made)
+    if found is None:
+        return records.deleted(deed.made)
+    stands = [records.targeted(found.name, found.target), records.configured(found.name, found.config)]
+    keys = {key for key, _ in deed.pairs}
+    return [pair for pair in stands if pair[0] in keys]
 
 
 def _json(body: Any, status: HTTPStatus, headers: Mapping[str, str]) -> Response:

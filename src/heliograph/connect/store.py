@@ -13,7 +13,7 @@ import structlog
 
 from heliograph.config.worker import Topic, WorkerFile
 from heliograph.connect.board import Board, Folding
-from heliograph.connect.records import Pair
+from heliograph.connect.records import Condition, Pair
 from heliograph.errors import ConfigError
 from heliograph.mirror.positions import partition_for
 from heliograph.state.compacted import CompactedLog
@@ -73,10 +73,16 @@ class Store:
                 self.board = self._folding.board()
             return self.board
 
-    def write(self, pairs: Sequence[Pair]) -> None:
+    def write(self, pairs: Sequence[Pair], condition: Condition | None = None) -> None:
         """To the config topic, in order; in one batch, all or none, unless they are larger than one may be."""
+        headers = condition.headers() if condition is not None else ()
         for part in _parted(pairs):
-            self._configs_out.append(0, part)
+            self._configs_out.append(0, part, headers=headers)
+
+    def was_overtaken(self, condition: Condition) -> bool:
+        """Of what was written, once it was read again."""
+        with self._reading:
+            return self._folding.was_overtaken(condition)
 
     def tell(self, pairs: Sequence[Pair]) -> None:
         """To the status topic."""

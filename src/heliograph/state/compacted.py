@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from heliograph.batch import Record, decode_all, encode
+from heliograph.batch.records import Headers
 from heliograph.errors import BrokerError, ConfigError, WireError
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic
@@ -76,11 +77,18 @@ class CompactedLog:
         self.partitions = len(topic.partitions) if topic and not topic.error else 0
         return self.partitions
 
-    def append(self, partition: int, pairs: Sequence[tuple[bytes, bytes | None]], timestamp_ms: int = 0) -> None:
+    def append(
+        self,
+        partition: int,
+        pairs: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int = 0,
+        headers: Headers = (),
+    ) -> None:
+        """`headers`: of every record."""
         now_ms = timestamp_ms or time.time_ns() // 1_000_000
         for begin in range(0, len(pairs), BATCH_RECORDS):
             part = pairs[begin : begin + BATCH_RECORDS]
-            records = [Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(part)]
+            records = [Record(i, now_ms, key, value, headers) for i, (key, value) in enumerate(part)]
             self._client.produce(TopicPartition(self.topic, partition), encode(records))
 
     def news(self, partition: int | None = None) -> Iterator[tuple[int, Record]]:
