@@ -5,24 +5,16 @@ again what it had not written down when it ended; Heliograph adds nothing to tha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from heliograph import embedded
-from heliograph.embedded import Kafka
+from heliograph.embedded import ConnectWorker, Kafka, connect_properties
 from heliograph.embedded.ports import claim_port
 from tests.broker.api import Api
 from tests.broker.processes import Run, records_in, write_file
 from tests.kit import Record, create_topic, produce, wait_until
 
-ConnectWorker: Any = getattr(embedded, "ConnectWorker", None)
-connect_properties: Any = getattr(embedded, "connect_properties", None)
-
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(ConnectWorker is None, reason="needs the embedded Connect worker"),
-]
+pytestmark = pytest.mark.timeout(300)
 
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
 RECORDS, PARTITIONS = 400, 2

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from heliograph.errors import ConfigError
 from heliograph.flow.status import FlowReport, FlowStatus, Order, ParkedPartition
 from heliograph.http import server as server_module
+from heliograph.http.chunks import Chunks
 from heliograph.http.message import BODY_LIMIT_BYTES, HEAD_LIMIT_BYTES, Refused, Request, Response, parse_head
 from heliograph.http.pages import ILL_SHOWN, Pages
 from heliograph.http.routing import Route, Router
@@ -25,6 +26,8 @@ from heliograph.http.server import Server, parse_address
 from tests.exposition import parse
 from tests.kit import wait_until
 from tests.unit.test_metrics import a_partition, a_report
+
+CHUNKED = b"PUT /things/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def echo(request: Request, named: Mapping[str, str]) -> Response:
@@ -155,7 +158,20 @@ def test_a_handler_that_fails_is_500_without_a_traceback(server: Server) -> None
         (b"GET http://[/ HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"PUT /things/x HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
         (b"PUT /things/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\n", 400),
-        (b"PUT /things/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
+        (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", 501),
+        (CHUNKED.replace(b"Host", b"Content-Length: 5\r\nHost") + b"0\r\n\r\n", 400),
+        (CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"0\r\n\r\n", 400),
+        (CHUNKED.replace(b"Host", b"Expect: a miracle\r\nHost") + b"0\r\n\r\n", 417),
+        (CHUNKED + b"-1\r\nx\r\n", 400),
+        (CHUNKED + b"0x1\r\nx\r\n", 400),
+        (CHUNKED + b"\r\n", 400),
+        (CHUNKED + b"1\nx\n0\n\n", 400),
+        (CHUNKED + b"1\r\nxy\r\n0\r\n\r\n", 400),
+        (CHUNKED + b"1;" + b"x" * 2000 + b"\r\nx\r\n", 400),
+        (CHUNKED + b"%x\r\n" % (BODY_LIMIT_BYTES + 1), 413),
+        (CHUNKED + b"ffffffff\r\n", 413),
+        (CHUNKED + b"fffffffff\r\n", 400),
+        (CHUNKED + b"0\r\n" + b"a: b\r\n" * 200_000, 413),
         (b"PUT /things/x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (BODY_LIMIT_BYTES + 1), 413),
         (b"PUT /things/x HTTP/1.1\r\nHost: x\r\nContent-Length: %s\r\n\r\n" % (b"9" * 5000), 413),
         (b"GET /echo HTTP/2.0\r\nHost: x\r\n\r\n", 505),
@@ -179,7 +195,55 @@ def test_any_bytes_are_a_request_or_refused(head: bytes) -> None:
     with contextlib.suppress(Refused):  # anything else is a fault
         request, length = parse_head(head)
         assert request.method
-        assert 0 <= length <= BODY_LIMIT_BYTES
+        assert length is None or 0 <= length <= BODY_LIMIT_BYTES
+
+
+# -------------------- bodies in chunks
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_a_body_may_come_in_chunks(server: Server, step: int) -> None:
+    chunks = b"2\r\nhe\r\n3 ;a=b\r\nllo\r\n0\r\nX-Trailer: y\r\n\r\n"
+    request = CHUNKED + chunks + b"GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answer = say(server, *(request[n : n + step] for n in range(0, len(request), step)))
+    assert b'"body": 5' in answer
+    assert answer.count(b"HTTP/1.1 200 OK") == 2, "what follows is the next request"
+
+
+def test_who_asks_whether_to_go_on_is_told_so(server: Server) -> None:
+    head = CHUNKED.replace(b"Host", b"Expect: 100-continue\r\nConnection: close\r\nHost")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(head)
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"5\r\nhello\r\n0\r\n\r\n")
+        assert b'"body": 5' in connection.makefile("rb").read()
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20), max_size=5), st.binary(max_size=9), st.integers(1, 7))
+def test_chunks_are_put_together_however_they_come(parts: list[bytes], behind: bytes, step: int) -> None:
+    sent = b"".join(b"%X\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    chunks = Chunks()
+    pieces = [sent[n : n + step] for n in range(0, len(sent), step)]
+    assert [chunks.feed(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert (bytes(chunks.body), chunks.rest) == (b"".join(parts), b"")
+    whole = Chunks()
+    assert whole.feed(sent + behind)
+    assert (bytes(whole.body), whole.rest) == (b"".join(parts), behind)
+
+
+@given(st.binary(max_size=60))
+@example(b"\xff\r\n")
+@example(b"00000001\r\nx\r\n0\r\n\r\n")
+def test_any_bytes_are_chunks_or_refused(data: bytes) -> None:
+    with contextlib.suppress(Refused):
+        Chunks().feed(data)
+
+
+def test_a_body_of_single_bytes_ends_somewhere() -> None:
+    chunks = Chunks()
+    with pytest.raises(Refused, match="stand between them"):
+        chunks.feed(b"1\r\nx\r\n" * 300_000)
+    assert len(chunks.body) < BODY_LIMIT_BYTES // 4
 
 
 # -------------------- slow, silent, too many

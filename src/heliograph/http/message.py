@@ -1,7 +1,7 @@
 """HTTP/1.1 requests read and responses written, strictly: what is not understood is answered with the status for it.
 
 Pure: bytes in, values out. Speaks as much of RFC 9112 as a scraper, a probe, a browser and a program that sends JSON
-need: no chunked requests, no continuation lines, no upgrades.
+need: no continuation lines, no upgrades; bodies in chunks are `http.chunks`' affair.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ BODY_LIMIT_BYTES = 1 << 20
 
 JSON = "application/json; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
+CONTINUE = "100-continue"
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -72,22 +73,24 @@ class Response:
         return head if head_only else head + self.body
 
 
-def parse_head(head: bytes) -> tuple[Request, int]:
-    """A request without its body, and how long that is. Raises Refused."""
+def parse_head(head: bytes) -> tuple[Request, int | None]:
+    """A request without its body, and how long that is; None: it comes in chunks. Raises Refused."""
     text = head.decode("latin-1")
     if "\0" in text or "\r" in text.replace("\r\n", ""):
-        raise _bad("control characters in the head")
+        raise bad("control characters in the head")
     line, *rest = text.split("\r\n")
     method, target, version = _request_line(line)
     headers = _headers(rest)
     if version == "HTTP/1.1" and "host" not in headers:
-        raise _bad("an HTTP/1.1 request needs a Host header")
-    length = _length(headers)
+        raise bad("an HTTP/1.1 request needs a Host header")
+    length = _length(headers, version)
+    if headers.get("expect", CONTINUE).lower() != CONTINUE:
+        raise Refused(HTTPStatus.EXPECTATION_FAILED, f"no other expectation is met than {CONTINUE}", close=True)
     try:
         parts = urlsplit(target)
         path, query = unquote(parts.path, errors="strict"), parse_qs(parts.query, max_num_fields=100)
     except ValueError as error:
-        raise _bad(f"a request target that makes no sense: {error}") from error
+        raise bad(f"a request target that makes no sense: {error}") from error
     tokens = {word.strip() for word in headers.get("connection", "").lower().split(",")}
     keep_alive = "close" not in tokens and (version == "HTTP/1.1" or "keep-alive" in tokens)
     raw = target.partition("?")[0] if target.startswith("/") else parts.path
@@ -97,13 +100,13 @@ def parse_head(head: bytes) -> tuple[Request, int]:
 def _request_line(line: str) -> tuple[str, str, str]:
     words = line.split(" ")
     if len(words) != 3 or not words[0] or not set(words[0]) <= _TOKEN:
-        raise _bad("not an HTTP request line: METHOD target HTTP/1.1")
+        raise bad("not an HTTP request line: METHOD target HTTP/1.1")
     method, target, version = words
     if version not in ("HTTP/1.1", "HTTP/1.0"):
         status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED if version.startswith("HTTP/") else HTTPStatus.BAD_REQUEST
         raise Refused(status, "HTTP/1.1 and HTTP/1.0 are spoken here", close=True)
     if not target.startswith(("/", "http://", "https://")) or any(ord(letter) < 33 for letter in target):
-        raise _bad("the request target must be a path")
+        raise bad("the request target must be a path")
     return method, target, version
 
 
@@ -114,26 +117,34 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or not set(name) <= _TOKEN:
-            raise _bad("a header that is not name: value")
+            raise bad("a header that is not name: value")
         name, value = name.lower(), value.strip(" \t")
         if name in headers and name in ("host", "content-length"):
-            raise _bad(f"two {name} headers")
+            raise bad(f"two {name} headers")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 
 
-def _length(headers: Mapping[str, str]) -> int:
-    if "transfer-encoding" in headers:
-        raise Refused(HTTPStatus.LENGTH_REQUIRED, "send a body with Content-Length, not in chunks", close=True)
+def _length(headers: Mapping[str, str], version: str) -> int | None:
+    coding = headers.get("transfer-encoding")
+    if coding is not None:
+        if "content-length" in headers or version == "HTTP/1.0":  # two readers could see two bodies
+            raise bad("Transfer-Encoding beside a Content-Length, or from HTTP/1.0")
+        if coding.lower() != "chunked":
+            raise Refused(HTTPStatus.NOT_IMPLEMENTED, "no transfer coding is known but chunked", close=True)
+        return None
     told = headers.get("content-length", "0")
     if not (told.isascii() and told.isdigit()):
-        raise _bad("Content-Length is not a number")
+        raise bad("Content-Length is not a number")
     if len(told) > 9 or int(told) > BODY_LIMIT_BYTES:
-        raise Refused(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of at most {BODY_LIMIT_BYTES:,} bytes is taken", close=True
-        )
+        raise too_large()
     return int(told)
 
 
-def _bad(why: str) -> Refused:
+def too_large() -> Refused:
+    why = f"a body of at most {BODY_LIMIT_BYTES:,} bytes is taken"
+    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why, close=True)
+
+
+def bad(why: str) -> Refused:
     return Refused(HTTPStatus.BAD_REQUEST, why, close=True)

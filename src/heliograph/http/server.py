@@ -20,6 +20,7 @@ from http import HTTPStatus
 import structlog
 
 from heliograph.errors import ConfigError
+from heliograph.http.chunks import Chunks
 from heliograph.http.message import HEAD_LIMIT_BYTES, Refused, Request, Response, parse_head
 from heliograph.http.routing import Router
 
@@ -31,6 +32,7 @@ ANSWER_S = 10.0
 HANG_UP_S = 1.0
 IDLE_S = 30.0  # scrapers come every 15 s and keep their connection
 END = b"\r\n\r\n"
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Server:
@@ -189,13 +191,28 @@ class Server:
                 began, deadline = True, time.monotonic() + REQUEST_S
         head, _, data = data.partition(END)
         request, length = parse_head(head)
+        if length != 0 and not data and "expect" in request.headers:
+            connection.settimeout(ANSWER_S)
+            connection.sendall(GO_ON)  # curl would wait a second for it
+        if length is None:
+            return self._read_chunks(connection, request, data, deadline)
         while len(data) < length:
             more = self._more(connection, deadline, began)
             if not more:
                 return None
             data += more
         body, rest = data[:length], data[length:]
-        return (_with_body(request, body) if length else request), rest
+        return (replace(request, body=body) if length else request), rest
+
+    def _read_chunks(
+        self, connection: socket.socket, request: Request, data: bytes, deadline: float
+    ) -> tuple[Request, bytes] | None:
+        chunks = Chunks()
+        while not chunks.feed(data):
+            data = self._more(connection, deadline, True)
+            if not data:
+                return None
+        return replace(request, body=bytes(chunks.body)), chunks.rest
 
     def _more(self, connection: socket.socket, deadline: float, began: bool) -> bytes:
         left = deadline - time.monotonic()
@@ -219,10 +236,6 @@ def _hang_up(connection: socket.socket) -> None:
         connection.settimeout(left)
         if not connection.recv(1 << 16):
             return
-
-
-def _with_body(request: Request, body: bytes) -> Request:
-    return replace(request, body=body)
 
 
 def parse_address(text: str, *, insecure: bool = False) -> tuple[str, int]:
