@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker import differences_page
 from tests.broker.conversation import (
     Answer,
     Call,
@@ -43,6 +44,11 @@ def test_every_difference_that_is_justified_is_of_a_call() -> None:
     for one in justified():
         assert set(one.ids) <= known
         assert len(one.reason) > 20
+
+
+def test_the_page_shows_every_difference_that_is_justified() -> None:
+    assert differences_page.shown() == differences_page.rendered(), "python -m tests.broker.differences_page"
+    assert all(one.reason in differences_page.shown() for one in justified())
 
 
 @pytest.mark.parametrize(
