@@ -31,7 +31,10 @@ BESIDE = (
             "wire_security",
         )
     ),
-    *(f"journey/test_{name}.py" for name in ("cli_doctor", "demo", "spark_cluster", "until_current")),
+    *(
+        f"journey/test_{name}.py"
+        for name in ("cli_doctor", "connect_described", "demo", "spark_cluster", "until_current")
+    ),
 )
 FIRST = ("content", "both_ways", "honest", "partition_counts", "bad_input", "wire_cluster", "wire_groups")
 
