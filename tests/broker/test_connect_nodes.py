@@ -1,10 +1,11 @@
 """Two nodes with one `group.id` under load: connectors are spread over them, one is killed with -9 in turn, and the
-other has its connectors within seconds; every record is there once. KILLS says how often (HELIOGRAPH_KILLS=10 for the
-long run)."""
+other has its connectors within seconds; the API is away for less than AWAY_S each time, no connector is lost, and every
+record is there once. KILLS says how often (HELIOGRAPH_KILLS=10 for the long run)."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from tests.broker.api import Api
 from tests.broker.processes import Feed, Run, assert_copied, records_in, write_file
 from tests.kit import create_topic, wait_until
 
-pytestmark = pytest.mark.timeout(600)
-
 KILLS = int(os.environ.get("HELIOGRAPH_KILLS", "2"))
+pytestmark = pytest.mark.timeout(400 + 120 * KILLS)
+
+AWAY_S = 10.0  # without a whole answer, and without a change being taken
 PARTITIONS, PER_SECOND = 3, 500
 TAKEN_OVER_S = 25.0  # from the kill: 6 s until it is missed, one round of the group, a start of Spark on two busy cores
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
@@ -57,6 +59,36 @@ class Scene:
     def states(self, api: Api) -> set[str]:
         listed = api("GET", "/connectors?expand=status").body
         return {one["status"]["connector"]["state"] for one in listed.values() if "status" in one}
+
+
+class Watch:
+    """Asks again and again, and knows the longest time without an answer that has all connectors."""
+
+    def __init__(self, api: Api) -> None:
+        self._api, self._wanted = api, len(api("GET", "/connectors").body)
+        self._longest_s, self._last = 0.0, 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def start(self) -> None:
+        self._last = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> float:
+        self._stopping.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the API still owes an answer"
+        return max(self._longest_s, time.monotonic() - self._last)
+
+    def _ask(self) -> None:
+        while not self._stopping.wait(0.1):
+            try:
+                answer = self._api("GET", "/connectors?expand=status&expand=info")
+            except OSError:
+                continue
+            if answer.code == 200 and len(answer.body) == self._wanted:
+                now = time.monotonic()
+                self._longest_s, self._last = max(self._longest_s, now - self._last), now
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +159,12 @@ def _kill_one(scene: Scene, turn: int) -> None:
     dead, alive = scene.nodes[turn % 2], scene.nodes[1 - turn % 2]
     lost = [topic for topic, node in scene.owners(alive.api).items() if node == dead.name]
     assert lost, "the node that is to be killed has a connector"
+    known = set(scene.owners(alive.api))
+    watch = Watch(alive.api)
     dead.run.kill()
     began = time.monotonic()
+    watch.start()
+    _require_change_taken(alive.api, lost[0], began)
     counts = {topic: records_in(scene.backup.confluent(), f"source.{topic}") for topic in lost}
     alive.run.wait(
         lambda: all(records_in(scene.backup.confluent(), f"source.{t}") > n for t, n in counts.items()),
@@ -147,6 +183,19 @@ def _kill_one(scene: Scene, turn: int) -> None:
         what="connectors spread again",
         timeout_seconds=60,
     )
+    away_s = watch.stop()
+    print(f"kill {turn + 1}: the API was away for {away_s:.2f} s at most")
+    assert away_s < AWAY_S
+    assert set(scene.owners(alive.api)) == set(scene.owners(dead.api)) == known, "no connector is lost"
+
+
+def _require_change_taken(api: Api, name: str, began: float) -> None:
+    """To read is not all: a connector of the node that died is configured by the one that lives."""
+    config = api("GET", f"/connectors/{name}/config").body
+    wait_until(
+        lambda: api("PUT", f"/connectors/{name}/config", config).code == 200, what="a change", timeout_seconds=AWAY_S
+    )
+    print(f"a change was taken {time.monotonic() - began:.2f} s after the kill")
 
 
 def test_every_record_is_there_once(scene: Scene) -> None:
