@@ -1,6 +1,6 @@
 """The API held to its own OpenAPI description by schemathesis, with authentication on and off, over names that are
 there and names that are made up: no answer is a 5xx, none is other than described, none is given without
-credentials but /health's. A real server of ours over topics in memory; HELIOGRAPH_FUZZ_SECONDS=100 for a long look at each."""
+credentials but /health's. A real server of ours over topics in memory; HELIOGRAPH_FUZZ_SECONDS=100 for a long look."""
 
 from __future__ import annotations
 

@@ -499,3 +499,22 @@ def test_nothing_that_is_sent_is_a_500(api: Api, one: Any, name: str, body: obje
         assert answer.body is None
     else:
         assert answer.code in one.answers
+
+
+def test_a_hundred_are_listed_with_everything_in_a_moment(api: Api) -> None:
+    for n in range(100):
+        name = f"many-{n:03}"
+        made = records.configured(name, {**SOURCE, "name": name, "topics": f"topic-{n % 20}"})
+        api.memory.folding.config(Record(api.memory.offset + n, 0, *made, ()))
+    for n in range(100):
+        api.memory.runs(f"many-{n:03}")
+    board = api.memory.folding.board()  # a node folds when there is news, not when it is asked
+    api.memory.folding.board = lambda: board  # type: ignore[method-assign]
+    took = []
+    for _ in range(10):
+        began = time.perf_counter()
+        answer = api("GET", "/connectors?expand=status&expand=info")
+        took.append(time.perf_counter() - began)
+        assert (answer.code, len(answer.body)) == (200, 100)
+        assert all(len(one["status"]["tasks"]) == 2 and one["info"]["config"] for one in answer.body.values())
+    assert min(took) < 0.2

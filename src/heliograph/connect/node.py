@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -195,9 +195,12 @@ class Node:
 
     def _speak(self, board: Board) -> None:
         statuses: list[Pair] = []
+        known: dict[str, list[tuple[str, int | None]]] = {}
+        for key in board.statuses:  # once for all connectors, not once for each
+            known.setdefault(key[0], []).append(key)
         for name, post in self._posts.items():
             look = post.look()
-            statuses += self._changed(board, name, look)
+            statuses += self._changed(board, name, look, known.get(name, ()))
             self._deal(board.connectors.get(name), look)
             if self.file.topic_tracking:
                 statuses += self._used(board, name, look)
@@ -206,8 +209,8 @@ class Node:
             self.store.tell(statuses)
             self.store.catch_up()
 
-    def _changed(self, board: Board, name: str, look: PostLook) -> list[Pair]:
-        """Invariant a."""
+    def _changed(self, board: Board, name: str, look: PostLook, told: Iterable[tuple[str, int | None]]) -> list[Pair]:
+        """Invariant a. `told`: of what of it something was said."""
         now: dict[tuple[str, int | None], Status] = {(name, None): self._status(look.state, look.trace)}
         for n, task in enumerate(look.work.tasks if look.state != "STOPPED" else ()):
             # What the connector is its tasks are, but for those that cannot go on.
@@ -218,7 +221,7 @@ class Node:
             known = board.statuses.get(key)
             if known is None or replace(known, generation=0) != replace(status, generation=0):
                 pairs.append((records.status_key(*key), records.status_value(status)))
-        gone = [key for key in board.statuses if key[0] == name and key not in now]
+        gone = [key for key in told if key not in now]
         return [*pairs, *((records.status_key(*key), None) for key in gone)]
 
     def _status(self, state: str, trace: str) -> Status:
