@@ -518,3 +518,16 @@ def test_a_hundred_are_listed_with_everything_in_a_moment(api: Api) -> None:
         assert (answer.code, len(answer.body)) == (200, 100)
         assert all(len(one["status"]["tasks"]) == 2 and one["info"]["config"] for one in answer.body.values())
     assert min(took) < 0.2
+
+
+def test_what_is_taken_of_a_configuration_is_described(api: Api) -> None:
+    """Found by schemathesis: numbers and truth values were taken, and described as if they were not."""
+    api.created("one")
+    taken = SCHEMAS["GivenConfig"]["additionalProperties"]["type"]
+    for kind, value in {"string": "x", "null": None, "number": 1.5, "boolean": False}.items():
+        assert kind in taken
+        assert api("PATCH", "/connectors/one/config", {"a.key": value}).code == 200
+    for value in ([], {}):
+        assert api("PATCH", "/connectors/one/config", {"a.key": value}).code == 400
+    bodies = {one.body for one in ENDPOINTS if one.body is not None}
+    assert "Config" not in bodies, "that is what answers hold: texts only"

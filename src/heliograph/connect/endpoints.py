@@ -70,12 +70,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", f"{C}/config", decisions.config, "Its configuration", {200: "Config", **MISSING}),
     Endpoint(
         *("PUT", f"{C}/config", decisions.put, "Make it, or configure it anew"),
-        *({200: "ConnectorInfo", 201: "ConnectorInfo", **BAD}, "admin", "Config"),
+        *({200: "ConnectorInfo", 201: "ConnectorInfo", **BAD}, "admin", "GivenConfig"),
         changes=True,
     ),
     Endpoint(
         *("PATCH", f"{C}/config", decisions.patch, "Change some of its keys; null removes one"),
-        *({200: "ConnectorInfo", **BAD, **MISSING}, "admin", "Config"),
+        *({200: "ConnectorInfo", **BAD, **MISSING}, "admin", "GivenConfig"),
         changes=True,
     ),
     Endpoint("GET", f"{C}/status", decisions.status, "How it fares", {200: "ConnectorStatus", **MISSING}),
@@ -116,7 +116,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         *("PUT", "/connector-plugins/{plugin}/config/validate", catalogue.validate, "What is wrong with it"),
-        *({200: "ConfigInfos", **BAD}, "reader", "Config"),
+        *({200: "ConfigInfos", **BAD}, "reader", "GivenConfig"),
     ),
     Endpoint("GET", "/admin/loggers", catalogue.loggers, "Loggers", {200: "Loggers"}),
     Endpoint("GET", "/admin/loggers/{logger}", catalogue.logger, "One logger", {200: "Logger", **MISSING}),

@@ -11,6 +11,8 @@ _NAMED = re.compile(r"\{(\w+)\}")
 TEXT, WHOLE, FLAG = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
 NULLABLE = {"type": ["string", "null"]}
 TEXTS = {"type": "object", "additionalProperties": NULLABLE}
+# What is taken: numbers and truth values become texts, as in Connect, and people's files have them.
+GIVEN = {"type": "object", "additionalProperties": {"type": ["string", "null", "number", "boolean"]}}
 
 
 def _ref(name: str) -> dict[str, str]:
@@ -38,8 +40,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "ServerInfo": _object("version commit kafka_cluster_id", version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
     "WorkerStatus": _object("status message", status={"enum": ["healthy", "starting", "unhealthy"]}, message=TEXT),
     "Config": TEXTS,
+    "GivenConfig": GIVEN,
     "CreateConnector": _object(
-        *("name config",), name=TEXT, config=TEXTS, initial_state={"enum": ["RUNNING", "PAUSED", "STOPPED"]}
+        *("name config",), name=TEXT, config=GIVEN, initial_state={"enum": ["RUNNING", "PAUSED", "STOPPED"]}
     ),
     "ConnectorInfo": _object("name config tasks type", name=TEXT, config=TEXTS, tasks=_list(TASK_ID), type=TEXT),
     "Connectors": {
