@@ -27,8 +27,10 @@ from heliograph.connect.records import Status
 from heliograph.connect.service import Api as connect_api
 from heliograph.connect.service import Service
 from heliograph.connect.shapes import offsets_json
+from heliograph.http.guard import Guard, User, digest
+from heliograph.http.message import Request
 from heliograph.http.server import Server
-from tests.unit.test_config_connectors import FIELD, config
+from tests.unit.test_config_connectors import FIELD, PROVIDER, config
 
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
 SOURCE = {**config("Source"), "topics": "test", "source.cluster.sasl.jaas.config": "hunter2"}
@@ -412,6 +414,25 @@ def test_validated(api: Api) -> None:
     assert wrong.body["error_count"] == 3
     assert api("PUT", path, {"name": "x"}).code == 400
     assert api("PUT", "/connector-plugins/MirrorHeartbeat/config/validate", SOURCE).code == 400
+
+
+def test_who_may_only_read_does_not_learn_what_providers_hold() -> None:
+    file = worker_file.parse(FIELD + PROVIDER, environment={"P": "hunter2"})
+    users = {"alice": User("alice", "admin", digest("a")), "bob": User("bob", "reader", digest("b"))}
+    memory = Memory()
+    memory.file = file
+    routes = connect_api(Service(memory).routes(), Guard(users))
+
+    def validated(token: str) -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        body = json.dumps({**config("Source"), "topic.filter.class": "${env:P}"}).encode()
+        path = "/connector-plugins/MirrorSource/config/validate"
+        found: dict[str, Any] = json.loads(routes.answer(Request("PUT", path, headers=headers, body=body)).body)
+        assert "hunter2" not in json.dumps(found)
+        return found
+
+    assert validated("bob.b")["error_count"] == 0
+    assert validated("alice.a")["error_count"] == 1
 
 
 def test_mm2s_own_rules(api: Api) -> None:

@@ -55,7 +55,9 @@ def validate(sight: Sight, ask: Ask) -> Decision:
         why = f"Included connector type {told} does not match request type {plugin}"
         raise Refusal(HTTPStatus.BAD_REQUEST, why)
     name = given.get("name") or ""
-    verdict = validation.judge(name, given, sight.worker, siblings_of(sight.board, given))
+    # A reader learns nothing of what providers hold, not even whether it would fit.
+    worker = sight.worker if ask.role == "admin" else sight.worker.for_readers()
+    verdict = validation.judge(name, given, worker, siblings_of(sight.board, given))
     return Decision(HTTPStatus.OK, validation.infos(plugin, verdict))
 
 

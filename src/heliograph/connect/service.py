@@ -111,7 +111,7 @@ class Service:
         def handle(request: Request, named: Mapping[str, str]) -> Response:
             try:
                 _require_acceptable(request)
-                response = self._answer(endpoint, Ask(named, request.query, _body(endpoint, request)))
+                response = self._answer(endpoint, Ask(named, request.query, _body(endpoint, request), request.role))
                 return _placed(response, request)
             except Refusal as refusal:
                 return _refused(refusal)

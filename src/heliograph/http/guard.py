@@ -117,17 +117,20 @@ class Guard:
         self._trying = threading.BoundedSemaphore(TRIES_AT_ONCE)
         self._tokens, self._at = BURST, time.monotonic()
 
-    def check(self, request: Request, role: str) -> None:
-        """Raises Refused for whoever may not."""
+    def check(self, request: Request, role: str) -> Role:
+        """What the one who asks is. Raises Refused for whoever may not."""
         self._count()
-        if role == "anybody" or self._users is None:
-            return
+        if self._users is None:
+            return "admin"
+        if role == "anybody":
+            return "reader"
         user = self._user(request.headers.get("authorization", ""))
         if user is None:
             why = "credentials are needed: Basic, or a bearer token"
             raise Refused(HTTPStatus.UNAUTHORIZED, why, headers=CHALLENGE)
         if role == "admin" and user.role != "admin":
             raise Refused(HTTPStatus.FORBIDDEN, f"{user.name} may look, not change")
+        return user.role
 
     def _count(self) -> None:
         with self._lock:

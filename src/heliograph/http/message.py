@@ -40,6 +40,7 @@ class Request:
     keep_alive: bool = True
     raw_path: str = ""  # as it was sent, escapes and all
     tls: bool = False
+    role: str = "reader"  # of who asks, as the guard found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ it is asked first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from heliograph.http.guard import Guard
@@ -52,10 +52,11 @@ class Router:
         method = "GET" if request.method == "HEAD" else request.method
         found = [(route, named) for route in self.routes if (named := route.match(path)) is not None]
         asked = next(((route, named) for route, named in found if route.method == method), None)
+        role: str = "admin"
         if self._guard is not None:  # also of what is not there: nobody learns what is
-            self._guard.check(request, asked[0].role if asked is not None else "reader")
+            role = self._guard.check(request, asked[0].role if asked is not None else "reader")
         if asked is not None:
-            return asked[0].handler(request, asked[1])
+            return asked[0].handler(replace(request, role=role), asked[1])
         if not found:
             known = ", ".join(sorted({route.path for route in self.routes}))
             raise Refused(HTTPStatus.NOT_FOUND, f"no such path; there are: {known}")
