@@ -6,6 +6,7 @@ them written down. Which connectors are its own is the group's word (`connect.me
 Invariants:
   a. What is said of a connector is said by the node whose it is, and only when it changed.
   b. A node that cannot read the topics leaves its connectors as they are: they go on copying.
+  c. A node that is cut off from its group takes no connectors and writes nothing to the topics.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Node:
         self._topics: dict[tuple[str, str], int] = {}
         self._read_at = 0.0
         self._trouble = ""
+        self._apart = ""  # why it is out of the group
         self._poked = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._go_round, name="node", daemon=True)
@@ -106,7 +108,7 @@ class Node:
     def sight(self) -> Sight:
         stale = bool(self._read_at) and time.monotonic() - self._read_at > STALE_S
         alone = not self._membership.nodes
-        trouble = f"the worker's topics cannot be read: {self._trouble}" if stale else ""
+        trouble = f"the worker's topics cannot be read: {self._trouble}" if stale else self._apart
         return Sight(
             board=self.store.board,
             worker=self.file.worker,
@@ -138,8 +140,10 @@ class Node:
             try:
                 board = self.store.catch_up()
                 self._read_at = time.monotonic()
+                self._look_around()
                 self._place(board)
-                self._speak(board)
+                if not self._apart:  # invariant c
+                    self._speak(board)
             except HeliographError as error:  # invariant b
                 if str(error) != self._trouble:
                     log.warning("the worker's topics cannot be reached", condition=error.condition, why=str(error))
@@ -148,11 +152,18 @@ class Node:
                 log.exception("a round of the node failed")
                 self._trouble = f"{type(error).__name__}: {error}"
 
+    def _look_around(self) -> None:
+        if not self._membership.cut_off:
+            self._apart = ""
+        elif not self._apart:
+            self._apart = f"the group's coordinator has not answered for session.timeout.ms: {self._membership.trouble}"
+            log.warning("cut off from the group: nothing new is taken, what runs goes on", why=self._membership.trouble)
+
     def _place(self, board: Board) -> None:
         """Posts for the connectors that are ours, and for no others."""
         for logger, level in board.levels.items():
             self.loggers.follow(logger, level)
-        mine = self._membership.mine(board)
+        mine = self._membership.mine(board, self._posts)
         for name in [name for name in self._posts if name not in mine]:
             post = self._posts.pop(name)
             post.leave()

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EPOCH_SECONDS = 60.0
-# Of a local Spark. A task holds its slot for a whole epoch, and flows come while it runs: those of an edited file, those
-# of a node that died. Too few, and some copy nothing; one that nobody uses is a number that is not counted down.
+# Of a local Spark. A task holds its slot for a whole epoch, and flows come while it runs: those of an edited file and
+# those of a node that died. Too few, and some copy nothing; one that nobody uses is a number that is not counted down.
 SLOTS = 4096
 PORT_SETTING = "spark.heliograph.port"  # of the coordinator, for executors behind a firewall; any free one by default
 
