@@ -16,7 +16,8 @@ from heliograph.connect.board import Board, Connector
 from heliograph.connect.membership import Membership, _decide, _nodes, share_out
 from heliograph.connect.records import Status
 from heliograph.errors import ConnectionLost
-from heliograph.wire.members import Joined
+from heliograph.wire.codes import COORDINATOR_LOAD_IN_PROGRESS, broker_error
+from heliograph.wire.members import REBALANCE_IN_PROGRESS, Expelled, Joined
 from tests.kit import wait_until
 from tests.unit.test_config_connectors import FIELD
 
@@ -104,16 +105,24 @@ class FakeMember:
             raise self.problems.pop(0) if len(self.problems) > 1 else self.problems[0]
 
 
+BEAT_S = 0.02
+
+
 @pytest.fixture
-def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Membership, FakeMember]]:
+def still(monkeypatch: pytest.MonkeyPatch) -> tuple[Membership, FakeMember]:
+    """Not started."""
     member = FakeMember()
     monkeypatch.setattr(memberships, "Client", lambda *_, **__: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(memberships, "Member", lambda *_: member)
     file = worker_file.parse(FIELD + b"session.timeout.ms=300\nheartbeat.interval.ms=20\n")
-    made = Membership(file, "h1:8083", lambda _generation: None)
-    made.start()
-    yield made, member
-    made.stop()
+    return Membership(file, "h1:8083", lambda _generation: None), member
+
+
+@pytest.fixture
+def group(still: tuple[Membership, FakeMember]) -> Iterator[tuple[Membership, FakeMember]]:
+    still[0].start()
+    yield still
+    still[0].stop()
 
 
 def test_who_is_not_heard_takes_nothing_more_and_keeps_what_it_runs(group: tuple[Membership, FakeMember]) -> None:
@@ -131,3 +140,38 @@ def test_who_is_not_heard_takes_nothing_more_and_keeps_what_it_runs(group: tuple
     member.problems = []
     wait_until(lambda: not membership.cut_off, what="the group again")
     assert membership.mine(seen, {"c1"}) == {"c1", "c3"}
+
+
+@pytest.mark.parametrize(
+    "problem", [broker_error(COORDINATOR_LOAD_IN_PROGRESS, "", cluster="c"), Expelled(REBALANCE_IN_PROGRESS)]
+)
+def test_a_coordinator_is_not_asked_without_a_pause(
+    still: tuple[Membership, FakeMember], problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    membership, member = still
+    pauses: list[float] = []
+
+    def wait(timeout_s: float) -> bool:
+        pauses.append(timeout_s)
+        return len(pauses) > 8
+
+    monkeypatch.setattr(membership._stopping, "wait", wait)
+    member.problems = [problem]
+    membership._belong()
+    assert pauses == [0.0, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0, 3.0]
+
+
+def test_who_is_told_to_join_again_does_at_once(
+    still: tuple[Membership, FakeMember], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    membership, member = still
+    pauses: list[float] = []
+
+    def wait(timeout_s: float) -> bool:
+        pauses.append(timeout_s)
+        member.problems = [Expelled(REBALANCE_IN_PROGRESS)] if timeout_s == BEAT_S else []
+        return len(pauses) > 5
+
+    monkeypatch.setattr(membership._stopping, "wait", wait)
+    membership._belong()
+    assert pauses == [*[0.0, BEAT_S] * 3, 0.0]

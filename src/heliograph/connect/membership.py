@@ -32,7 +32,7 @@ from heliograph.wire.members import Expelled, Joined, Member, Terms
 log = structlog.get_logger()
 
 KIND = "heliograph-connect"
-AGAIN_S = 1.0
+AGAIN_FIRST_S, AGAIN_MOST_S = 0.2, 3.0  # a coordinator that moves is there within moments, mostly
 LEAVE_S = 1.0
 
 
@@ -98,24 +98,29 @@ class Membership:
     # ---------------------------------------------------------------- its thread
 
     def _belong(self) -> None:
-        while not self._stopping.is_set():
+        pause_s = 0.0
+        while not self._stopping.wait(pause_s):
+            joined: Joined | None = None
             try:
                 joined = self._member.join(self._node.encode(), _decide)
                 self._hear(joined)
+                pause_s = 0.0
                 while not self._stopping.wait(self._beat_s):
                     self._member.beat(joined.generation)
                     self._heard_at = time.monotonic()
             except Expelled as expelled:
                 log.info("the group forms anew", why=str(expelled))
+                if joined is None:  # not once in a group since it was last told so
+                    pause_s = _longer(pause_s)
             except HeliographError as error:
                 if str(error) != self.trouble:
                     log.warning("the group cannot be reached", condition=error.condition, why=str(error))
                 self.trouble = str(error)
-                self._stopping.wait(AGAIN_S)
+                pause_s = _longer(pause_s)
             except Exception as error:  # the top of a loop: said, and tried again
                 log.exception("the membership failed")
                 self.trouble = f"{type(error).__name__}: {error}"
-                self._stopping.wait(AGAIN_S)
+                pause_s = _longer(pause_s)
 
     def _hear(self, joined: Joined) -> None:
         found = _nodes(joined.assignment)
@@ -124,6 +129,10 @@ class Membership:
         log.info("nodes of the group", nodes=found, generation=joined.generation)
         self.nodes, self.trouble, self._heard_at = found, "", time.monotonic()
         self._changed(joined.generation)
+
+
+def _longer(pause_s: float) -> float:
+    return min(max(pause_s * 2, AGAIN_FIRST_S), AGAIN_MOST_S)
 
 
 def _decide(members: Mapping[str, bytes]) -> dict[str, bytes]:
