@@ -140,10 +140,7 @@ class Node:
             try:
                 board = self.store.catch_up()
                 self._read_at = time.monotonic()
-                self._look_around()
-                self._place(board)
-                if not self._apart:  # invariant c
-                    self._speak(board)
+                self._round(board)
             except HeliographError as error:  # invariant b
                 if str(error) != self._trouble:
                     log.warning("the worker's topics cannot be reached", condition=error.condition, why=str(error))
@@ -151,6 +148,12 @@ class Node:
             except Exception as error:  # the top of a loop: said, and the next round is gone
                 log.exception("a round of the node failed")
                 self._trouble = f"{type(error).__name__}: {error}"
+
+    def _round(self, board: Board) -> None:
+        self._look_around()
+        self._place(board)
+        if not self._apart:  # invariant c
+            self._speak(board)
 
     def _look_around(self) -> None:
         if not self._membership.cut_off:
@@ -172,10 +175,13 @@ class Node:
         busy = {post.name for post in self._leaving}
         for name in sorted(mine - busy):
             wanted = self._wanted(board, board.connectors[name])
-            if name in self._posts:
-                self._posts[name].want(wanted)
-            else:
-                self._posts[name] = Post(name, self._make, wanted)
+            post = self._posts.get(name)
+            if post is not None and not post.gone:
+                post.want(wanted)
+                continue
+            if post is not None:
+                log.error("the thread of a connector has ended by itself: it gets another", connector=name)
+            self._posts[name] = Post(name, self._make, wanted)
 
     def _wanted(self, board: Board, one: Connector) -> Wanted:
         verdict = self._judged(one, siblings_of(board, one.config))

@@ -171,6 +171,8 @@ class Post:
             work.end()
         except HeliographError as error:
             log.warning("the connector did not end in order", connector=self.name, why=str(error))
+        except Exception:  # the loop's last resort calls this: it must not end the loop
+            log.exception("the connector did not end in order", connector=self.name)
 
 
 def _runs(wanted: Wanted) -> bool:
