@@ -16,9 +16,9 @@ from heliograph.connect.board import Board, Folding
 from heliograph.connect.node import Node
 from heliograph.connect.posts import PostLook, Wanted
 from heliograph.connect.records import Pair
-from heliograph.connect.works import TaskLook, Work, WorkLook
+from heliograph.connect.works import Copying, TaskLook, Work, WorkLook
 from heliograph.errors import HeliographError
-from heliograph.types import Flow
+from heliograph.types import Cluster, Flow
 from tests.unit.test_config_connectors import FIELD, config
 
 
@@ -127,3 +127,36 @@ def test_a_node_that_is_cut_off_says_nothing_and_is_not_healthy(scene: Scene) ->
     scene.round()
     assert scene.store.told
     assert scene.node.sight().trouble == ""
+
+
+def test_nothing_is_kept_of_connectors_that_left(scene: Scene) -> None:
+    scene.made("one", "two")
+    scene.round()
+    scene.round()
+    assert {name for name, _ in scene.node._topics} == {"one", "two"} == set(scene.node._verdicts)
+    scene.mine.discard("two")  # another node's from now on
+    scene.store.write(records.deleted("one"))
+    scene.round()
+    assert not scene.node._topics
+    assert not scene.node._verdicts
+
+
+def test_the_hub_forgets_a_flow_that_ended_but_not_its_successor(scene: Scene) -> None:
+    hub = scene.node._hub
+    first, second = SimpleNamespace(), SimpleNamespace()
+    hub.add("one", first)  # type: ignore[arg-type]
+    hub.add("one", second)  # type: ignore[arg-type]
+    hub.remove("one", first)  # type: ignore[arg-type]
+    assert hub._stations == {"one": second}
+    hub.remove("one", second)  # type: ignore[arg-type]
+    assert hub._stations == {}
+    work = Copying(flow_of("two"), hub, None, epoch_seconds=1, file="")  # type: ignore[arg-type]
+    coordinator: Any = SimpleNamespace(stop=lambda: None, close=lambda: None)
+    work._coordinator = coordinator
+    hub.add("two", coordinator)
+    work.end()
+    assert hub._stations == {}
+
+
+def flow_of(name: str) -> Flow:
+    return Flow(Cluster("a"), Cluster("b"), label=name)

@@ -171,6 +171,7 @@ class Node:
             post = self._posts.pop(name)
             post.leave()
             self._leaving.append(post)
+            self._drop(name)
         self._leaving = [post for post in self._leaving if not post.gone]
         busy = {post.name for post in self._leaving}
         for name in sorted(mine - busy):
@@ -182,6 +183,12 @@ class Node:
             if post is not None:
                 log.error("the thread of a connector has ended by itself: it gets another", connector=name)
             self._posts[name] = Post(name, self._make, wanted)
+
+    def _drop(self, name: str) -> None:
+        """What was known of a connector that is not ours any more: names come and go for as long as the node lives."""
+        self._verdicts.pop(name, None)
+        for key in [key for key in self._topics if key[0] == name]:
+            del self._topics[key]
 
     def _wanted(self, board: Board, one: Connector) -> Wanted:
         verdict = self._judged(one, siblings_of(board, one.config))

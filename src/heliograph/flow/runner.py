@@ -223,6 +223,8 @@ class Runner:
         charge = self._charges.get(name)
         if charge is not None and not charge.ended:
             charge.end()
+        if name in self._coordinators:
+            self._hub.remove(name, self._coordinators[name])
         self._charges = {key: one for key, one in self._charges.items() if key != name}
         self._coordinators = {key: one for key, one in self._coordinators.items() if key != name}
         return Outcome(name, "removed", "it is copied no more; its positions and its copies stay")
