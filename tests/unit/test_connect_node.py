@@ -12,13 +12,15 @@ from heliograph.batch import Record
 from heliograph.config import worker as worker_file
 from heliograph.connect import node as nodes
 from heliograph.connect import records
+from heliograph.connect import store as stores
 from heliograph.connect.board import Board, Folding
 from heliograph.connect.node import Node
 from heliograph.connect.posts import PostLook, Wanted
 from heliograph.connect.records import Pair
 from heliograph.connect.works import Copying, TaskLook, Work, WorkLook
-from heliograph.errors import HeliographError
+from heliograph.errors import BrokerError, HeliographError
 from heliograph.types import Cluster, Flow
+from heliograph.wire.codes import MESSAGE_TOO_LARGE, broker_error
 from tests.unit.test_config_connectors import FIELD, config
 
 
@@ -160,3 +162,38 @@ def test_the_hub_forgets_a_flow_that_ended_but_not_its_successor(scene: Scene) -
 
 def flow_of(name: str) -> Flow:
     return Flow(Cluster("a"), Cluster("b"), label=name)
+
+
+def test_tasks_that_cannot_be_written_down_silence_nobody(scene: Scene) -> None:
+    scene.made("one", "two")
+    scene.store.refusal = lambda pair: broker_error(MESSAGE_TOO_LARGE, "") if b"one" in pair[0] else None
+    with pytest.raises(BrokerError):
+        scene.round()
+    board = scene.store.board
+    assert {name for name, task in board.statuses if task is None} == {"one", "two"}
+    assert (len(board.connectors["one"].tasks), len(board.connectors["two"].tasks)) == (0, 1)
+
+
+def test_a_connector_that_comes_while_the_topics_are_read_has_no_status_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its configuration and its status are written between the two reads: the status would be taken for a leftover."""
+    written: dict[str, list[Pair]] = {"connect-configs": [], "connect-status": []}
+
+    class Topic:
+        def __init__(self, _client: object, name: str) -> None:
+            self._name = name
+
+        def news(self, _partition: int = 0) -> Iterator[tuple[int, Record]]:
+            found = [(0, Record(n, 0, *pair, ())) for n, pair in enumerate(written[self._name])]
+            written["connect-configs"] = [records.configured("one", config("Source"))]
+            status = records.Status("RUNNING", "h:8083")
+            written["connect-status"] = [(records.status_key("one"), records.status_value(status))]
+            return iter(found)
+
+    monkeypatch.setattr(stores, "CompactedLog", Topic)
+    store = stores.Store(worker_file.parse(FIELD))
+    for _ in range(2):
+        board = store.catch_up()
+        assert {name for name, _ in board.statuses} <= board.connectors.keys()
+    assert board.statuses

@@ -219,16 +219,24 @@ class Node:
 
     def _speak(self, board: Board) -> None:
         statuses: list[Pair] = []
+        refused: HeliographError | None = None
         for name, post in self._posts.items():
             look = post.look()
             statuses += self._changed(board, name, look)
-            self._deal(board.connectors.get(name), look)
+            try:
+                self._deal(board.connectors.get(name), look)
+            except HeliographError as error:
+                if error.retriable:
+                    raise
+                refused = error  # one connector's tasks (too large, say): the others are spoken of all the same
             if self.file.topic_tracking:
                 statuses += self._used(board, name, look)
         statuses += self._forgotten(board)
         if statuses:
             self.store.tell(statuses)
             self.store.catch_up()
+        if refused is not None:
+            raise refused
 
     def _changed(self, board: Board, name: str, look: PostLook) -> list[Pair]:
         """Invariant a."""
