@@ -266,6 +266,39 @@ def test_other_media_and_large_bodies(api: Api) -> None:
     assert wide.code == 201
 
 
+def test_a_body_of_no_type_is_not_taken(api: Api) -> None:
+    """A page of any site may let a browser send one."""
+    connection = http.client.HTTPConnection("127.0.0.1", api._server.port, timeout=10)
+    connection.request("POST", "/connectors", json.dumps({"name": "one", "config": SOURCE}))
+    assert connection.getresponse().status == 415
+    connection.close()
+    assert api.memory.deeds == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 204),  # curl, and Connect's clients
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://[", "X_Forwarded_Host": ","}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site", "Origin": "http://connect:8083", "Host": "connect:8083"}, 403),
+        ({"Origin": "http://connect:8083", "Host": "connect:8083"}, 204),
+        ({"Origin": "https://Front.example", "X_Forwarded_Host": "front.example"}, 204),
+        ({"Origin": "https://front.example", "Sec_Fetch_Site": "same-origin"}, 204),
+        ({"Sec_Fetch_Site": "none"}, 204),
+    ],
+)
+def test_pages_of_other_sites_change_nothing(api: Api, headers: dict[str, str], code: int) -> None:
+    api.created("one")
+    api.memory.deeds.clear()
+    assert api("POST", "/connectors/one/restart", **headers).code == code
+    assert bool(api.memory.deeds) == (code == 204)
+    assert api("GET", "/connectors", **headers).code == 200
+
+
 def test_an_odd_name_is_a_name(api: Api) -> None:
     name = "odd näme?#%"
     answer = api("POST", "/connectors", {"name": name, "config": {**SOURCE, "name": name}})

@@ -2,7 +2,7 @@
 
 A path may hold `{name}`, which stands for one segment and is handed to the handler. HEAD is answered by whoever answers
 GET. What is not in the table is 404 with the paths that are, or 405 with the methods that are. Where there is a guard,
-it is asked first.
+it is asked first; pages of other sites are refused before that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 from heliograph.http.guard import Guard
 from heliograph.http.message import Refused, Request, Response
+from heliograph.http.origin import require_own
 
 Handler = Callable[[Request, Mapping[str, str]], Response]
 
@@ -48,6 +49,7 @@ class Router:
 
     def answer(self, request: Request) -> Response:
         """Raises Refused for what is not in the table, and whatever the handler raises."""
+        require_own(request)
         path = request.path.rstrip("/") or "/"
         method = "GET" if request.method == "HEAD" else request.method
         found = [(route, named) for route in self.routes if (named := route.match(path)) is not None]
