@@ -139,6 +139,21 @@ def test_who_is_there(api: Api) -> None:
     assert api("GET", "/health")[:2] == (500, {"status": "unhealthy", "message": "no broker"})
 
 
+def test_health_tells_addresses_only_to_who_is_known() -> None:
+    memory = Memory()
+    routes = connect_api(Service(memory).routes(), Guard({"bob": User("bob", "reader", digest("b"))}))
+
+    def health(**headers: str) -> tuple[int, str]:
+        answer = routes.answer(Request("GET", "/health", headers=headers))
+        return int(answer.status), json.loads(answer.body)["message"]
+
+    for ready, code in ((True, 500), (False, 503)):
+        memory.sights = {"trouble": "no broker at secret-host:9092", "ready": ready}
+        assert health()[0] == health(authorization="Bearer bob.b")[0] == code
+        assert "secret-host" not in health()[1]
+        assert "secret-host" in health(authorization="Bearer bob.b")[1]
+
+
 def test_what_is_not_there(api: Api) -> None:
     for method, path, code in (("GET", "/nowhere", 404), ("POST", "/", 405), ("DELETE", "/connectors", 405)):
         answer = api(method, path)

@@ -18,11 +18,14 @@ def root(sight: Sight, ask: Ask) -> Decision:
 
 
 def health(sight: Sight, ask: Ask) -> Decision:
+    """To who brought no credentials without the reason: it names addresses."""
+    told = ask.role != "anybody"
     if not sight.ready:
-        message = sight.trouble or "Worker is still starting up."
+        message = (sight.trouble if told else "") or "Worker is still starting up."
         return Decision(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "starting", "message": message})
     if sight.trouble:
-        return Decision(HTTPStatus.INTERNAL_SERVER_ERROR, {"status": "unhealthy", "message": sight.trouble})
+        message = sight.trouble if told else "Worker is not healthy: ask with credentials for the reason."
+        return Decision(HTTPStatus.INTERNAL_SERVER_ERROR, {"status": "unhealthy", "message": message})
     message = "Worker has completed startup and is ready to handle requests."
     return Decision(HTTPStatus.OK, {"status": "healthy", "message": message})
 

@@ -145,7 +145,8 @@ class Server:
             read = self._read(connection, rest)
             if read is None:
                 return None
-            request, rest = replace(read[0], tls=self._tls is not None), read[1]
+            request = replace(read[0], tls=self._tls is not None, client=_address_of(connection))
+            rest = read[1]
             head_only = request.method == "HEAD"
             keep_alive = request.keep_alive and not self._crowded()
             response = self._answer(request)
@@ -219,6 +220,13 @@ def _hang_up(connection: socket.socket) -> None:
         connection.settimeout(left)
         if not connection.recv(1 << 16):
             return
+
+
+def _address_of(connection: socket.socket) -> str:
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:
+        return ""  # it has left already
 
 
 def _with_body(request: Request, body: bytes) -> Request:
