@@ -176,11 +176,11 @@ class Node:
         busy = {post.name for post in self._leaving}
         for name in sorted(mine - busy):
             wanted = self._wanted(board, board.connectors[name])
-            post = self._posts.get(name)
-            if post is not None and not post.gone:
-                post.want(wanted)
+            known = self._posts.get(name)
+            if known is not None and not known.gone:
+                known.want(wanted)
                 continue
-            if post is not None:
+            if known is not None:
                 log.error("the thread of a connector has ended by itself: it gets another", connector=name)
             self._posts[name] = Post(name, self._make, wanted)
 
