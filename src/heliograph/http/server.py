@@ -222,13 +222,6 @@ def _hang_up(connection: socket.socket) -> None:
             return
 
 
-def _address_of(connection: socket.socket) -> str:
-    try:
-        return str(connection.getpeername()[0])
-    except OSError:
-        return ""  # it has left already
-
-
 def _with_body(request: Request, body: bytes) -> Request:
     return replace(request, body=body)
 
@@ -254,3 +247,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _address_of(connection: socket.socket) -> str:
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:
+        return ""  # it has left already
