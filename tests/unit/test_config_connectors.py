@@ -278,6 +278,16 @@ def test_what_a_provider_gave_is_in_no_answer(key: str, secret: str) -> None:
         assert shown.count(part) <= expected.count(part)  # `target-0` is written in the configuration too
 
 
+@pytest.mark.parametrize(
+    "key", ["source.cluster.alias", "topic.filter.class", "mux.identifier", "replication.policy.class"]
+)
+def test_a_part_of_a_value_that_a_provider_gave_is_in_no_answer_either(key: str) -> None:
+    given_ = {**config("Source"), "mux.topics": "a", "target.cluster.alias": "x hunter2", key: "x ${env:P}"}
+    found = judge("one", given_, provided("hunter2"))
+    assert found.count
+    assert "hunter2" not in repr(found.errors) + repr(found.made.warnings)
+
+
 def test_what_a_provider_gives_is_judged_in_place_of_the_words_for_it() -> None:
     given_ = {**config("Source"), "tasks.max": "${env:P}"}
     assert judge("one", given_, provided("3")).count == 0

@@ -155,7 +155,6 @@ class _Reading:
         self._withheld: set[str] = set()
         found = {key: self._setting(Entry(key, value, 0)) for key, value in config.items()}
         self._settings = {key: setting for key, setting in found.items() if setting is not None}
-        self._report.hide(setting.value for setting in self._settings.values() if setting.provided)
 
     @property
     def provided(self) -> frozenset[str]:
@@ -197,6 +196,7 @@ class _Reading:
         if replaced.withheld:  # invariant b
             self._withheld.add(entry.key)
             return None
+        self._report.hide((replaced.text, *replaced.found) if replaced.provided else ())
         return Setting(replaced.text, entry, replaced.provided)
 
     def _text(self, name: str) -> str | None:
@@ -246,10 +246,11 @@ class _Gathering(Report):
         """Values that no text may show, nor any line or item of them."""
         parts = {part for value in provided for part in (value.strip(), *map(str.strip, re.split(r"[,\n]", value)))}
         forms = {form for part in parts for form in (part, escaped(part), printable(part), repr(part)[1:-1]) if form}
-        for form in sorted(forms, key=len, reverse=True):
+        for form in forms:
             # Those of a letter or two stand in any word: only where they stand alone.
             text = re.escape(form)
             self._hidden.append(re.compile(rf"(?<!\w){text}(?!\w)" if len(form) < SHORT else text))
+        self._hidden.sort(key=lambda pattern: len(pattern.pattern), reverse=True)  # the whole before its parts
 
     def _clean(self, text: str) -> str:
         for pattern in self._hidden:

@@ -103,6 +103,7 @@ class Replaced:
     text: str
     provided: bool  # something was looked up
     left: tuple[str, ...] = ()  # the expressions that were not
+    found: tuple[str, ...] = ()  # what was looked up, each
     withheld: bool = False  # something would have been, for others
 
 
@@ -121,19 +122,19 @@ class Providers:
         if self._withheld:
             return Replaced(text, False, withheld=any(match[1] in self._known for match in EXPRESSION.finditer(text)))
         left: list[str] = []
-        provided = False
+        given: list[str] = []
 
         def one(match: re.Match[str]) -> str:
-            nonlocal provided
             provider = self._known.get(match[1])
             found = provider.look_up(match[3] or "", match[4]) if provider else None
             if found is None:
                 left.append(match[0])
                 return match[0]
-            provided = True
+            given.append(found)
             return found
 
-        return Replaced(EXPRESSION.sub(one, text), provided, tuple(left))
+        replaced = EXPRESSION.sub(one, text)
+        return Replaced(replaced, bool(given), tuple(left), tuple(given))
 
 
 @dataclass(frozen=True, slots=True)
