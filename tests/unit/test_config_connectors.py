@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.config import keys
 from heliograph.config import worker as worker_file
-from heliograph.config.connectors import CLASSES, MASK, Made, class_of, make, masked, unmasked
+from heliograph.config.connectors import CLASSES, MASK, Made, Worker, class_of, make, masked, unmasked
+from heliograph.config.shape import Scope
+from heliograph.connect.validation import infos, judge
 from heliograph.errors import ConfigError
 from heliograph.policy import IDENTITY_POLICY
 
@@ -249,3 +252,51 @@ def test_providers_of_the_worker_answer_in_connectors() -> None:
     flow = make("one", {**config("Source"), "source.cluster.bootstrap.servers": "${env:WHERE}"}, found).flow
     assert flow is not None
     assert flow.source.bootstrap == "c:9092"
+
+
+PROVIDER = b"config.providers=env\nconfig.providers.env.class="
+PROVIDER += b"org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+
+
+def provided(secret: str) -> Worker:
+    return worker_file.parse(FIELD + PROVIDER, environment={"P": secret}).worker
+
+
+@pytest.mark.parametrize(
+    "key", [*config("Source"), *(key.name for key in keys.KEYS if key.scope is Scope.FLOW), "topic.filter.class"]
+)
+@pytest.mark.parametrize("secret", ["hunter2 (", "target-0", "x\ty", "se.cret,[oops", "S" * 200])
+def test_what_a_provider_gave_is_in_no_answer(key: str, secret: str) -> None:
+    """Under whatever key it is asked for, and whatever is wrong with it there."""
+    if key == "connector.class":
+        return
+    given_ = {**config("Source"), key: "${env:P}"}
+    found = judge("one", given_, provided(secret))
+    shown = repr(found.errors) + repr(found.made.warnings) + repr(infos("MirrorSource", found)["configs"])
+    expected = repr(infos("MirrorSource", judge("one", config("Source"), WORKER))["configs"])
+    for part in (secret, secret[:60], *secret.split(",")):
+        assert shown.count(part) <= expected.count(part)  # `target-0` is written in the configuration too
+
+
+@pytest.mark.parametrize(
+    "key", ["source.cluster.alias", "topic.filter.class", "mux.identifier", "replication.policy.class"]
+)
+def test_a_part_of_a_value_that_a_provider_gave_is_in_no_answer_either(key: str) -> None:
+    given_ = {**config("Source"), "mux.topics": "a", "target.cluster.alias": "x hunter2", key: "x ${env:P}"}
+    found = judge("one", given_, provided("hunter2"))
+    assert found.count
+    assert "hunter2" not in repr(found.errors) + repr(found.made.warnings)
+
+
+def test_what_a_provider_gives_is_judged_in_place_of_the_words_for_it() -> None:
+    given_ = {**config("Source"), "tasks.max": "${env:P}"}
+    assert judge("one", given_, provided("3")).count == 0
+    assert list(judge("one", given_, provided("many")).errors) == ["tasks.max"]
+
+
+def test_for_readers_nothing_is_looked_up_nor_missed() -> None:
+    names = ("source.cluster.alias", "source.cluster.bootstrap.servers", "topics", "topic.filter.class", "tasks.max")
+    given_ = {**config("Source"), **dict.fromkeys(names, "${env:P}")}
+    assert judge("one", given_, provided("(")).count > 0
+    assert judge("one", given_, provided("(").for_readers()).count == 0
+    assert list(judge("one", {**given_, "groups": "("}, provided("(").for_readers()).errors) == ["groups"]

@@ -27,8 +27,10 @@ from heliograph.connect.records import Status
 from heliograph.connect.service import Api as connect_api
 from heliograph.connect.service import Service
 from heliograph.connect.shapes import offsets_json
+from heliograph.http.guard import Guard, User, digest
+from heliograph.http.message import Request
 from heliograph.http.server import Server
-from tests.unit.test_config_connectors import FIELD, config
+from tests.unit.test_config_connectors import FIELD, PROVIDER, config
 
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
 SOURCE = {**config("Source"), "topics": "test", "source.cluster.sasl.jaas.config": "hunter2"}
@@ -135,6 +137,21 @@ def test_who_is_there(api: Api) -> None:
     assert api("GET", "/health").code == 503
     api.memory.sights = {"trouble": "no broker"}
     assert api("GET", "/health")[:2] == (500, {"status": "unhealthy", "message": "no broker"})
+
+
+def test_health_tells_addresses_only_to_who_is_known() -> None:
+    memory = Memory()
+    routes = connect_api(Service(memory).routes(), Guard({"bob": User("bob", "reader", digest("b"))}))
+
+    def health(**headers: str) -> tuple[int, str]:
+        answer = routes.answer(Request("GET", "/health", headers=headers))
+        return int(answer.status), json.loads(answer.body)["message"]
+
+    for ready, code in ((True, 500), (False, 503)):
+        memory.sights = {"trouble": "no broker at secret-host:9092", "ready": ready}
+        assert health()[0] == health(authorization="Bearer bob.b")[0] == code
+        assert "secret-host" not in health()[1]
+        assert "secret-host" in health(authorization="Bearer bob.b")[1]
 
 
 def test_what_is_not_there(api: Api) -> None:
@@ -262,6 +279,39 @@ def test_other_media_and_large_bodies(api: Api) -> None:
     assert api("PUT", "/connectors/one/config", {**SOURCE, "more": "x" * 500_000}).code == 413
     wide = api("PUT", "/connectors/one/config", SOURCE, Content_Type="application/json; charset=utf-8")
     assert wide.code == 201
+
+
+def test_a_body_of_no_type_is_not_taken(api: Api) -> None:
+    """A page of any site may let a browser send one."""
+    connection = http.client.HTTPConnection("127.0.0.1", api._server.port, timeout=10)
+    connection.request("POST", "/connectors", json.dumps({"name": "one", "config": SOURCE}))
+    assert connection.getresponse().status == 415
+    connection.close()
+    assert api.memory.deeds == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 204),  # curl, and Connect's clients
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://[", "X_Forwarded_Host": ","}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site", "Origin": "http://connect:8083", "Host": "connect:8083"}, 403),
+        ({"Origin": "http://connect:8083", "Host": "connect:8083"}, 204),
+        ({"Origin": "https://Front.example", "X_Forwarded_Host": "front.example"}, 204),
+        ({"Origin": "https://front.example", "Sec_Fetch_Site": "same-origin"}, 204),
+        ({"Sec_Fetch_Site": "none"}, 204),
+    ],
+)
+def test_pages_of_other_sites_change_nothing(api: Api, headers: dict[str, str], code: int) -> None:
+    api.created("one")
+    api.memory.deeds.clear()
+    assert api("POST", "/connectors/one/restart", **headers).code == code
+    assert bool(api.memory.deeds) == (code == 204)
+    assert api("GET", "/connectors", **headers).code == 200
 
 
 def test_an_odd_name_is_a_name(api: Api) -> None:
@@ -412,6 +462,25 @@ def test_validated(api: Api) -> None:
     assert wrong.body["error_count"] == 3
     assert api("PUT", path, {"name": "x"}).code == 400
     assert api("PUT", "/connector-plugins/MirrorHeartbeat/config/validate", SOURCE).code == 400
+
+
+def test_who_may_only_read_does_not_learn_what_providers_hold() -> None:
+    file = worker_file.parse(FIELD + PROVIDER, environment={"P": "hunter2"})
+    users = {"alice": User("alice", "admin", digest("a")), "bob": User("bob", "reader", digest("b"))}
+    memory = Memory()
+    memory.file = file
+    routes = connect_api(Service(memory).routes(), Guard(users))
+
+    def validated(token: str) -> dict[str, Any]:
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        body = json.dumps({**config("Source"), "topic.filter.class": "${env:P}"}).encode()
+        path = "/connector-plugins/MirrorSource/config/validate"
+        found: dict[str, Any] = json.loads(routes.answer(Request("PUT", path, headers=headers, body=body)).body)
+        assert "hunter2" not in json.dumps(found)
+        return found
+
+    assert validated("bob.b")["error_count"] == 0
+    assert validated("alice.a")["error_count"] == 1
 
 
 def test_mm2s_own_rules(api: Api) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heliograph.cli.run import serving
 from heliograph.connect.flows import routes
 from heliograph.flow.helm import Steered
-from heliograph.flow.status import FlowReport, FlowStatus, Order, Scope, Word
+from heliograph.flow.status import FlowReport, FlowStatus, Generation, Order, Scope, Word
+from heliograph.http.guard import digest
 from heliograph.http.message import Request, Response
 from heliograph.http.pages import Pages
 from heliograph.http.routing import Router
@@ -96,3 +101,38 @@ def test_pages_stay_where_they_were(router: Router) -> None:
     assert "heliograph_" in ask(router, "GET", "/metrics")[1]
     roles = {route.path: route.role for route in router.routes}
     assert (roles["/health"], roles["/metrics"]) == ("anybody", "reader")
+
+
+@pytest.mark.parametrize(
+    ("host", "users", "code", "words"),
+    [
+        ("127.0.0.1", False, 202, ""),
+        ("0.0.0.0", False, 403, "name --users"),
+        ("0.0.0.0", True, 202, "in clear"),
+        ("127.0.0.1", True, 202, ""),
+    ],
+)
+def test_beyond_loopback_flows_are_steered_by_users_only(
+    host: str, users: bool, code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "users"
+    file.write_text(f"alice admin {digest('a')}\n")
+    flows: Any = Flows()
+    flows.generation = Generation()
+    with serving(flows, (host, 0), file if users else None):
+        said = capsys.readouterr().err
+        port = re.search(r":(\d+)/metrics", said)
+        assert port is not None
+        connection = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=10)
+        headers = {"Authorization": "Bearer alice.a"} if users else {}
+        connection.request("PUT", "/connectors/us-%3Eeu/pause", headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == code
+        connection.request("GET", "/health", headers={"Connection": "close"})
+        health = json.loads(connection.getresponse().read())["flows"][0]
+        connection.close()
+    assert ("warning" in said) == bool(words)
+    assert words in said
+    assert bool(flows.said) == (code == 202)
+    assert ("reasons" in health) == (not users)  # why is for those who are known

@@ -152,3 +152,30 @@ def test_what_goes_wrong_later_is_in_its_state(scene: Scene) -> None:
     wait_until(shows(post, "FAILED", trace="it is over"))
     scene.works[0].seen = WorkLook(trouble="no heartbeats")
     wait_until(shows(post, "RUNNING", trace="no heartbeats"))
+
+
+def test_a_configuration_that_makes_no_flow_keeps_its_reason_when_it_is_paused(scene: Scene) -> None:
+    wanted = Wanted(None, "topics is wrong")
+    post = scene.post(wanted)
+    wait_until(shows(post, "FAILED", trace="topics is wrong"))
+    post.want(replace(wanted, target="PAUSED"))
+    wait_until(lambda: post._of is not None and post._of.target == "PAUSED", what="the word taken")
+    assert shows(post, "FAILED", trace="topics is wrong")()
+    post.want(Wanted(FLOW, target="PAUSED"))
+    wait_until(shows(post, "PAUSED"))
+    assert scene.said == ["begin .* paused"]
+
+
+def test_an_end_that_fails_is_not_the_end_of_the_post(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(_: FakeWork) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(FakeWork, "end", explode)
+    monkeypatch.setattr(FakeWork, "look", explode)
+    post = scene.post(Wanted(FLOW))
+    wait_until(shows(post, "FAILED", trace="INTERNAL: RuntimeError: a fault of ours"))
+    wait_until(lambda: scene.said.count("begin .*") > 1, what="another try")
+    assert not post.gone
+    monkeypatch.undo()
+    monkeypatch.setattr(posts, "LOOK_EVERY_S", 0.02)
+    wait_until(shows(post, "RUNNING"))

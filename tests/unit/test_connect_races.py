@@ -85,7 +85,8 @@ class Node:
         return Sight(self.store.board, FILE.worker, "1", "abc", "h:1")
 
     def ask(self, method: str, path: str, body: object = None) -> Response:
-        return self.router.answer(Request(method, path, body=json.dumps(body).encode()))
+        headers = {"content-type": "application/json"}
+        return self.router.answer(Request(method, path, headers=headers, body=json.dumps(body).encode()))
 
     def once_before_write(self, happens: Callable[[], object]) -> None:
         def first() -> None:

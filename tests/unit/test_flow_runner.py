@@ -12,7 +12,7 @@ import pytest
 
 from heliograph.errors import FlowError, Held, Unreachable
 from heliograph.flow import runner as runners
-from heliograph.flow.runner import Runner
+from heliograph.flow.runner import EngineOnce, Runner
 from heliograph.flow.status import FlowStatus, Generation
 from heliograph.types import Cluster, Flow, Policies
 from tests.kit import wait_until
@@ -64,6 +64,7 @@ class FakeCoordinator:
 class FakeEngine:
     def __init__(self, **more: object) -> None:
         self.running: list[str] = []
+        self.slots = more["slots"]
 
     def start(self, flow: str, coordinates: object) -> str:
         self.running.append(flow)
@@ -167,3 +168,16 @@ def test_nobody_steers_or_changes_what_is_not_there(runner: Runner) -> None:
     runner.stop(0.2)
     with pytest.raises(FlowError, match="being stopped"):
         runner.change([A])
+
+
+def test_slots_are_for_all_that_may_come(refusal: list[Exception]) -> None:
+    """A node that was started for one connector inherits another's ten with ten tasks each, and more."""
+    engine = EngineOnce(None, {}, "127.0.0.1").get()
+    assert engine.slots >= 1000  # type: ignore[attr-defined]
+
+
+def test_a_slot_that_nobody_uses_costs_no_thread() -> None:
+    """Spark's dispatcher starts one for each slot of a local master, unless it is told how many."""
+    from heliograph.spark.engine import LOCAL_SETTINGS
+
+    assert int(LOCAL_SETTINGS["spark.rpc.netty.dispatcher.numThreads"]) <= 8

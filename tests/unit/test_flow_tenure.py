@@ -6,16 +6,17 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import msgspec
 import pytest
 
 from heliograph.batch import Record
 from heliograph.errors import Held
+from heliograph.flow import kernel
 from heliograph.flow import tenure as tenures
 from heliograph.flow.changes import digest
-from heliograph.flow.presence import Holder, Presence, _key
+from heliograph.flow.presence import Holder, Presence, _key, holder_of
 from heliograph.flow.tenure import Tenure, _settle
 from heliograph.types import Cluster, Flow
 
@@ -29,8 +30,13 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def holder(flow: Flow = OTHER, *, host: str = "elsewhere", pid: int = 7, age_ms: int = 0) -> Holder:
-    return Holder("them", host, pid, 1_700_000_000_000, now_ms() - age_ms, digest(flow), "/etc/mm2.properties")
+def holder(
+    flow: Flow = OTHER, *, host: str = "elsewhere", pid: int = 7, age_ms: int = 0, where: kernel.Where | None = None
+) -> Holder:
+    """`where`: as this machine would say it of that process, unless told otherwise."""
+    where = where or replace(kernel.here(), started=kernel.started(pid))
+    told = digest(flow), "/etc/mm2.properties", where
+    return Holder("them", host, pid, 1_700_000_000_000, now_ms() - age_ms, *told)
 
 
 @pytest.fixture
@@ -83,6 +89,51 @@ def test_the_dead_are_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, told: list
     quiet = holder(age_ms=15_000)
     seen(monkeypatch, [quiet], [quiet], [])  # killed elsewhere: it runs out
     settle()
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        kernel.Where(),  # an older process, which does not say
+        replace(kernel.here(), namespace="pid:[1]"),  # a container on the host's network: its ids are others
+        replace(kernel.here(), boot="another machine of the same name"),
+        replace(kernel.here(), namespace=""),
+    ],
+)
+@pytest.mark.parametrize("pid", [DEAD, os.getpid(), os.getppid()])
+def test_whoever_counts_processes_otherwise_may_live(
+    monkeypatch: pytest.MonkeyPatch, told: list[str], where: kernel.Where, pid: int
+) -> None:
+    them = holder(host=HERE, pid=pid, where=where)
+    assert not tenures._is_dead(them)
+    assert not tenures._lives(them)
+    quiet = replace(them, at_ms=now_ms() - 5_000)
+    looks = seen(monkeypatch, [quiet], [quiet], [them])
+    with pytest.raises(Held):
+        settle()
+    assert looks() == 1  # only once it was heard again
+
+
+def test_an_id_that_is_another_processs_by_now_is_of_a_dead_one() -> None:
+    parent = holder(host=HERE, pid=os.getppid())
+    assert parent.where.started > 0
+    assert tenures._lives(parent)
+    assert tenures._is_dead(replace(parent, where=replace(parent.where, started=parent.where.started - 1)))
+    assert tenures._lives(replace(parent, where=replace(parent.where, started=0)))  # not known
+
+
+def test_what_a_process_says_of_itself_is_read_back() -> None:
+    about = {"host": "h", "pid": 7, "since": 1, "at": 2}
+    where = kernel.here()
+    assert where.boot
+    assert where.namespace.startswith("pid:")
+    for told, expected in ((asdict(where), where), (None, kernel.Where()), ("x", kernel.Where())):
+        found = holder_of("p", msgspec.json.encode({**about, "where": told}))
+        assert found is not None
+        assert found.where == expected
+    old = holder_of("p", msgspec.json.encode(about))
+    assert old is not None
+    assert old.where == kernel.Where()
 
 
 def test_who_takes_over_waits_until_they_have_let_go(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:

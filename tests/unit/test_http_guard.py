@@ -101,6 +101,51 @@ def test_too_many_are_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert refused(guard, Request("GET", "/"), "anybody") is HTTPStatus.TOO_MANY_REQUESTS
 
 
+def test_one_client_cannot_use_up_what_all_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"BURST": 6.0, "CLIENT_BURST": 3.0, "PER_SECOND": 0.001, "CLIENT_PER_SECOND": 0.001}.items():
+        monkeypatch.setattr(guards, name, value)
+    guard = Guard(None)
+
+    def ask(client: str) -> None:
+        guard.check(Request("GET", "/", client=client), "reader")
+
+    for _ in range(3):
+        ask("10.0.0.1")
+    for client in ("10.0.0.1", "::ffff:10.0.0.1") * 5:
+        with pytest.raises(Refused):
+            ask(client)
+    ask("10.0.0.2")
+    ask("2001:db8::1")
+    ask("2001:db8::2")  # of one host, which has 64 bits of its own: it shares a measure, and all have none left
+    with pytest.raises(Refused):
+        ask("10.0.0.3")
+    assert len(guard._clients) == 4
+
+
+def test_clients_that_are_not_remembered_any_more_are_counted_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "CLIENTS", 2)
+    monkeypatch.setattr(guards, "CLIENT_PER_SECOND", 0.001)
+    guard = Guard(None)
+    for n in range(9):
+        guard.check(Request("GET", "/", client=f"10.0.0.{n}"), "reader")
+    assert len(guard._clients) == 2
+
+
+def test_without_users_changes_are_only_for_where_that_was_meant() -> None:
+    guard = Guard(None, open_to_change=False)
+    assert guard.check(Request("GET", "/"), "reader") == "reader"
+    with pytest.raises(Refused, match="--users FILE") as refusal:
+        guard.check(Request("PUT", "/"), "admin")
+    assert refusal.value.status is HTTPStatus.FORBIDDEN
+    assert Guard(None).check(Request("PUT", "/"), "admin") == "admin"
+
+
+def test_what_anybody_may_ask_is_answered_by_who_asks(guard: Guard) -> None:
+    assert guard.check(Request("GET", "/"), "anybody") == "anybody"
+    assert guard.check(basic("bob", "wrong"), "anybody") == "anybody"
+    assert guard.check(basic("bob", "secret"), "anybody") == "reader"
+
+
 def test_the_file_names_every_line_that_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "users"
     lines = [

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from heliograph.errors import BrokerError, ConnectionLost
-from heliograph.wire.codes import NOT_COORDINATOR, UNKNOWN_MEMBER_ID
+from heliograph.wire.codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    NOT_COORDINATOR,
+    UNKNOWN_MEMBER_ID,
+)
 from heliograph.wire.members import MEMBER_ID_REQUIRED, REBALANCE_IN_PROGRESS, Expelled, Member, Terms
 
 TERMS = Terms("g", "kind", 6_000, 10_000)
@@ -85,8 +90,9 @@ def test_a_coordinator_that_moved_or_went_is_looked_for_again() -> None:
     coordinator = Coordinator(heartbeat=[NOT_COORDINATOR, -1])
     member = Member(coordinator, TERMS)  # type: ignore[arg-type]
     member.join(b"", decide)
-    with pytest.raises(Expelled):
+    with pytest.raises(BrokerError, match="NOT_COORDINATOR") as moved:
         member.beat(3)
+    assert moved.value.retriable
     with pytest.raises(ConnectionLost):
         member.beat(3)
     member.beat(3)
@@ -107,3 +113,15 @@ def test_it_leaves_only_where_it_is() -> None:
     member.join(b"", decide)
     member.leave(1)
     assert coordinator.apis()[-1] == "leave_group"
+
+
+@pytest.mark.parametrize("code", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_coordinator_that_is_not_ready_is_to_be_waited_for(code: int) -> None:
+    """Not Expelled: whoever is joins again at once."""
+    coordinator = Coordinator(join_group=[code], sync_group=[code])
+    member = Member(coordinator, TERMS)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(BrokerError) as problem:
+            member.join(b"", decide)
+        assert problem.value.retriable
+    assert member.join(b"", decide).generation == 3

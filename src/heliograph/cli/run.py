@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--compare", is_flag=True, help="With --until-current: read both sides, compare every record.")
 @click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status, /health and Connect's API there.")
 @click.option("--users", type=click.Path(path_type=Path), help="Who may use --http: a file that `users` writes.")
-@click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback, where anybody may use it.")
+@click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback without --users: anybody may read.")
 @click.option("--take-over", is_flag=True, help="Processes that run these flows let go of them; this one goes on.")
 @log_options
 def command(
@@ -174,9 +174,14 @@ def serving(runner: Runner, address: tuple[str, int] | None, users: Path | None 
     from heliograph.http.guard import Guard, load_users
     from heliograph.http.pages import Pages
     from heliograph.http.routing import Router
-    from heliograph.http.server import Server
+    from heliograph.http.server import Server, is_loopback
 
-    guard = Guard(load_users(users) if users is not None else None)
+    local = is_loopback(address[0])
+    guard = Guard(load_users(users) if users is not None else None, open_to_change=local)
+    if not local and users is not None:
+        click.echo("warning: passwords come over the network in clear: put a proxy that speaks TLS before it", err=True)
+    elif not local:
+        click.echo("warning: anybody may read; to pause, stop and restart flows over HTTP name --users", err=True)
     pages = Pages(runner, lambda: runner.generation)
     worker = f"{address[0]}:{address[1]}"
     server = Server(*address, Router(routes(runner, pages, worker, secured=users is not None), guard))

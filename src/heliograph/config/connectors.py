@@ -4,11 +4,17 @@ Answers for the three classes of MirrorMaker 2 and what each of them does of a f
 checkpoint connector translates groups' offsets of what others copied, the heartbeat connector beats. The keys mean what
 they mean in a file (`flows`); what stands under `A->B.` or an alias there stands bare here, and clusters are called
 `source.cluster.` and `target.cluster.`. Nothing is opened but what config providers look up.
+
+Invariants:
+  a. No problem and no warning shows a text that a provider gave, under whatever key it stands: answers and statuses are
+     for readers too.
+  b. Where providers are withheld, keys that need them are neither judged nor missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,7 +22,7 @@ from heliograph.config import clients, keys, place, providers, values
 from heliograph.config.check import CONVERTERS
 from heliograph.config.flows import Maker
 from heliograph.config.properties import Entry
-from heliograph.config.report import Report, printable
+from heliograph.config.report import Report, escaped, printable
 from heliograph.config.shape import Key, Scope
 from heliograph.config.views import Pair, Setting, View, Views, is_shared, stripped
 from heliograph.types import Cluster, Flow, is_secret
@@ -31,6 +37,8 @@ CLASSES: Mapping[str, Kind] = {
 MASK = "***"
 SOURCE_ALIAS, TARGET_ALIAS = keys.FLOW_ALIASES
 TARGET_DEFAULT = "target"  # MM2's, for a connector that does not call its target anything
+WITHHELD_ALIAS = "source"  # stands for one that may not be looked up
+SHORT = 4
 
 
 def class_of(text: str) -> str | None:
@@ -65,6 +73,10 @@ class Worker:
     settings: Mapping[str, Setting]  # of the worker's file: offset.storage.*, offset.flush.*
     providers: providers.Providers
 
+    def for_readers(self) -> Worker:
+        """With providers that look nothing up."""
+        return replace(self, providers=self.providers.withheld())
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -74,6 +86,7 @@ class Made:
     flow: Flow | None = None
     problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by key; "" for the whole
     warnings: tuple[str, ...] = ()
+    provided: frozenset[str] = frozenset()  # keys whose values are not what is written
 
 
 class _ConnectorViews(Views):
@@ -116,7 +129,8 @@ def make(name: str, config: Mapping[str, str], worker: Worker, siblings: Sequenc
     flow = reading.flow()
     if flow is not None:
         flow = _part(kind, flow, name, siblings)
-    return Made(kind, flow if not reading.problems else None, reading.problems, reading.warnings)
+    flow = flow if not reading.problems else None
+    return Made(kind, flow, reading.problems, reading.warnings, reading.provided)
 
 
 def _part(kind: Kind, flow: Flow, name: str, siblings: Sequence[str]) -> Flow:
@@ -138,7 +152,13 @@ class _Reading:
     def __init__(self, name: str, kind: Kind, config: Mapping[str, str], worker: Worker) -> None:
         self._kind, self._worker = kind, worker
         self._report = _Gathering(name)
-        self._settings = {key: self._setting(Entry(key, value, 0)) for key, value in config.items()}
+        self._withheld: set[str] = set()
+        found = {key: self._setting(Entry(key, value, 0)) for key, value in config.items()}
+        self._settings = {key: setting for key, setting in found.items() if setting is not None}
+
+    @property
+    def provided(self) -> frozenset[str]:
+        return frozenset({*self._withheld, *(key for key, one in self._settings.items() if one.provided)})
 
     @property
     def problems(self) -> dict[str, tuple[str, ...]]:
@@ -152,10 +172,10 @@ class _Reading:
         for setting in self._settings.values():
             self._check(setting)
         source = self._text(SOURCE_ALIAS)
-        if source is None:
+        if source is None and SOURCE_ALIAS not in self._withheld:
             return None  # said by whoever checks what is required
-        pair = (source, self._text(TARGET_ALIAS) or TARGET_DEFAULT)
-        if pair[0] == pair[1]:
+        pair = (source or WITHHELD_ALIAS, self._text(TARGET_ALIAS) or TARGET_DEFAULT)
+        if pair[0] == pair[1] and not self._withheld & {*keys.FLOW_ALIASES}:
             self._report.about(SOURCE_ALIAS, f"is {source!r}, and so is {TARGET_ALIAS}: a flow needs two clusters")
         self._check_address()
         views = _ConnectorViews(self._settings, self._worker)
@@ -165,7 +185,7 @@ class _Reading:
             flow = replace(flow, topics=(), groups=())
         return flow
 
-    def _setting(self, entry: Entry) -> Setting:
+    def _setting(self, entry: Entry) -> Setting | None:
         if "${" not in entry.value:
             return Setting(entry.value, entry)
         try:
@@ -173,6 +193,10 @@ class _Reading:
         except providers.ProviderProblem as problem:
             self._report.refuse(entry, str(problem))
             return Setting(entry.value, entry)
+        if replaced.withheld:  # invariant b
+            self._withheld.add(entry.key)
+            return None
+        self._report.hide((replaced.text, *replaced.found) if replaced.provided else ())
         return Setting(replaced.text, entry, replaced.provided)
 
     def _text(self, name: str) -> str | None:
@@ -181,7 +205,7 @@ class _Reading:
 
     def _check_address(self) -> None:
         name = "source.cluster.bootstrap.servers"
-        if self._kind != "heartbeat" and name not in self._settings:
+        if self._kind != "heartbeat" and name not in self._settings and name not in self._withheld:
             self._report.about(name, "is missing: where the source cluster is reached, as host:port")
 
     def _check(self, setting: Setting) -> None:
@@ -197,7 +221,7 @@ class _Reading:
         elif found.honoured:
             self._check_value(setting, found)
         elif found.decisive and found.name not in keys.FLOW_ALIASES and setting.value.strip() not in found.allowed:
-            self._report.refuse(setting.entry, f"Class {printable(setting.value)} could not be found")
+            self._report.refuse(setting.entry, f"Class {printable(setting.entry.value)} could not be found")
         elif key in CONVERTERS and not setting.value.strip().endswith("ByteArrayConverter"):
             self._report.warn(setting.entry, "records are copied as they are: no converter decodes them here")
 
@@ -211,26 +235,44 @@ class _Reading:
 
 
 class _Gathering(Report):
-    """Problems by key, without a file's name and lines, of which there are none."""
+    """Problems by key, without a file's name and lines, of which there are none. Invariant a is kept here."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self.by_key: dict[str, list[str]] = {}
+        self._hidden: list[re.Pattern[str]] = []
+
+    def hide(self, provided: Iterable[str]) -> None:
+        """Values that no text may show, nor any line or item of them."""
+        parts = {part for value in provided for part in (value.strip(), *map(str.strip, re.split(r"[,\n]", value)))}
+        forms = {form for part in parts for form in (part, escaped(part), printable(part), repr(part)[1:-1]) if form}
+        for form in forms:
+            # Those of a letter or two stand in any word: only where they stand alone.
+            text = re.escape(form)
+            self._hidden.append(re.compile(rf"(?<!\w){text}(?!\w)" if len(form) < SHORT else text))
+        self._hidden.sort(key=lambda pattern: len(pattern.pattern), reverse=True)  # the whole before its parts
+
+    def _clean(self, text: str) -> str:
+        for pattern in self._hidden:
+            text = pattern.sub(MASK, text)
+        return text
 
     def problem(self, line: int, text: str) -> None:
-        super().problem(line, text)
-        self.by_key.setdefault("", []).append(text)
+        super().problem(line, self._clean(text))
+        self.by_key.setdefault("", []).append(self._clean(text))
 
     def refuse(self, entry: Entry, reason: str, near: str | None = None) -> None:
         self.refused.add(entry.key)
         shown = MASK if is_secret(entry.key) else printable(entry.value)
-        self.about(entry.key, f"Invalid value {shown} for configuration {entry.key}: {reason}")
+        self.about(entry.key, f"Invalid value {shown} for configuration {entry.key}: {self._clean(reason)}")
 
     def about(self, key: str, text: str) -> None:
+        text = text if text.startswith("Invalid") else self._clean(text)
         self.by_key.setdefault(key, []).append(text if text.startswith("Invalid") else f"{key} {text}")
 
     def warn(self, entry: Entry, reason: str, near: str | None = None) -> None:
-        self._warnings.append(f"{printable(entry.key)}: {reason}" + (f"; did you mean {near}?" if near else ""))
+        text = f"{printable(entry.key)}: {self._clean(reason)}"
+        self._warnings.append(text + (f"; did you mean {near}?" if near else ""))
 
 
 def find(key: str) -> Key | None:

@@ -92,7 +92,10 @@ class Directory(_Paths):
 
 
 def _why(problem: OSError | ValueError) -> str:
-    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    """Without a word of what is in the file."""
+    if isinstance(problem, OSError):
+        return problem.strerror or type(problem).__name__
+    return "its text is not UTF-8, or has a \\u without four hexadecimal digits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +103,38 @@ class Replaced:
     text: str
     provided: bool  # something was looked up
     left: tuple[str, ...] = ()  # the expressions that were not
+    found: tuple[str, ...] = ()  # what was looked up, each
+    withheld: bool = False  # something would have been, for others
 
 
 class Providers:
     """The providers of one file, by the names that it gives them."""
 
-    def __init__(self, known: Mapping[str, Provider]) -> None:
-        self._known = known
+    def __init__(self, known: Mapping[str, Provider], *, withheld: bool = False) -> None:
+        self._known, self._withheld = known, withheld
+
+    def withheld(self) -> Providers:
+        """The same, that look nothing up: for those who may not know what is there, nor by its effects."""
+        return Providers(self._known, withheld=True)
 
     def replace(self, text: str) -> Replaced:
         """Raises ProviderProblem."""
+        if self._withheld:
+            return Replaced(text, False, withheld=any(match[1] in self._known for match in EXPRESSION.finditer(text)))
         left: list[str] = []
-        provided = False
+        given: list[str] = []
 
         def one(match: re.Match[str]) -> str:
-            nonlocal provided
             provider = self._known.get(match[1])
             found = provider.look_up(match[3] or "", match[4]) if provider else None
             if found is None:
                 left.append(match[0])
                 return match[0]
-            provided = True
+            given.append(found)
             return found
 
-        return Replaced(EXPRESSION.sub(one, text), provided, tuple(left))
+        replaced = EXPRESSION.sub(one, text)
+        return Replaced(replaced, bool(given), tuple(left), tuple(given))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class Ask:
     named: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, list[str]] = field(default_factory=dict)
     body: Any = None
+    role: str = "reader"  # of who asks
 
     def flag(self, name: str, default: bool = False) -> bool:
         told = self.query.get(name)

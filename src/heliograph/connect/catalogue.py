@@ -18,11 +18,14 @@ def root(sight: Sight, ask: Ask) -> Decision:
 
 
 def health(sight: Sight, ask: Ask) -> Decision:
+    """To who brought no credentials without the reason: it names addresses."""
+    told = ask.role != "anybody"
     if not sight.ready:
-        message = sight.trouble or "Worker is still starting up."
+        message = (sight.trouble if told else "") or "Worker is still starting up."
         return Decision(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "starting", "message": message})
     if sight.trouble:
-        return Decision(HTTPStatus.INTERNAL_SERVER_ERROR, {"status": "unhealthy", "message": sight.trouble})
+        message = sight.trouble if told else "Worker is not healthy: ask with credentials for the reason."
+        return Decision(HTTPStatus.INTERNAL_SERVER_ERROR, {"status": "unhealthy", "message": message})
     message = "Worker has completed startup and is ready to handle requests."
     return Decision(HTTPStatus.OK, {"status": "healthy", "message": message})
 
@@ -55,7 +58,9 @@ def validate(sight: Sight, ask: Ask) -> Decision:
         why = f"Included connector type {told} does not match request type {plugin}"
         raise Refusal(HTTPStatus.BAD_REQUEST, why)
     name = given.get("name") or ""
-    verdict = validation.judge(name, given, sight.worker, siblings_of(sight.board, given))
+    # A reader learns nothing of what providers hold, not even whether it would fit.
+    worker = sight.worker if ask.role == "admin" else sight.worker.for_readers()
+    verdict = validation.judge(name, given, worker, siblings_of(sight.board, given))
     return Decision(HTTPStatus.OK, validation.infos(plugin, verdict))
 
 

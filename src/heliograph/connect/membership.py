@@ -8,13 +8,17 @@ both have a connector for a while, which exactly-once makes harmless; the last w
 Invariants:
   a. With the same board and the same list, all nodes work out the same owners.
   b. A connector stays with the node that has it while that one lives and has no more than its share.
+  c. A node that the coordinator has not heard for session.timeout.ms is out of the group, whatever it last knew of it:
+     it takes nothing more and says nothing of what it has. That goes on copying, until the topics say that it is
+     another's or that it is no more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -28,7 +32,7 @@ from heliograph.wire.members import Expelled, Joined, Member, Terms
 log = structlog.get_logger()
 
 KIND = "heliograph-connect"
-AGAIN_S = 1.0
+AGAIN_FIRST_S, AGAIN_MOST_S = 0.2, 3.0  # a coordinator that moves is there within moments, mostly
 LEAVE_S = 1.0
 
 
@@ -56,7 +60,8 @@ class Membership:
         """`node`: what we are called. `changed` is told each new generation."""
         self._node, self._changed = node, changed
         self._client = Client(file.cluster, timeout_s=file.session_timeout_ms / 1000)
-        self._beat_s = file.heartbeat_interval_ms / 1000
+        self._beat_s, self._session_s = file.heartbeat_interval_ms / 1000, file.session_timeout_ms / 1000
+        self._heard_at = 0.0  # when the coordinator last answered
         terms = Terms(file.group_id, KIND, file.session_timeout_ms, file.rebalance_timeout_ms)
         self._member = Member(self._client, terms)
         self.nodes: tuple[str, ...] = ()  # as they were last told; none before the first time
@@ -75,37 +80,59 @@ class Membership:
                 self._member.leave(LEAVE_S)
         self._client.close()
 
-    def mine(self, board: Board) -> frozenset[str]:
+    @property
+    def cut_off(self) -> bool:
+        """Invariant c."""
+        return bool(self.nodes) and time.monotonic() - self._heard_at > self._session_s
+
+    def mine(self, board: Board, has: Collection[str]) -> frozenset[str]:
+        """`has`: what this node runs now."""
+        if self.cut_off:
+            return frozenset(name for name in has if name in board.connectors and not self._is_anothers(board, name))
         return frozenset(name for name, node in share_out(board, self.nodes).items() if node == self._node)
+
+    def _is_anothers(self, board: Board, name: str) -> bool:
+        status = board.statuses.get((name, None))
+        return status is not None and status.worker_id != self._node
 
     # ---------------------------------------------------------------- its thread
 
     def _belong(self) -> None:
-        while not self._stopping.is_set():
+        pause_s = 0.0
+        while not self._stopping.wait(pause_s):
+            joined: Joined | None = None
             try:
                 joined = self._member.join(self._node.encode(), _decide)
                 self._hear(joined)
+                pause_s = 0.0
                 while not self._stopping.wait(self._beat_s):
                     self._member.beat(joined.generation)
+                    self._heard_at = time.monotonic()
             except Expelled as expelled:
                 log.info("the group forms anew", why=str(expelled))
+                if joined is None:  # not once in a group since it was last told so
+                    pause_s = _longer(pause_s)
             except HeliographError as error:
                 if str(error) != self.trouble:
                     log.warning("the group cannot be reached", condition=error.condition, why=str(error))
                 self.trouble = str(error)
-                self._stopping.wait(AGAIN_S)
+                pause_s = _longer(pause_s)
             except Exception as error:  # the top of a loop: said, and tried again
                 log.exception("the membership failed")
                 self.trouble = f"{type(error).__name__}: {error}"
-                self._stopping.wait(AGAIN_S)
+                pause_s = _longer(pause_s)
 
     def _hear(self, joined: Joined) -> None:
         found = _nodes(joined.assignment)
         if self._node not in found:  # a leader that speaks otherwise: we are there all the same
             found = tuple(sorted({*found, self._node}))
         log.info("nodes of the group", nodes=found, generation=joined.generation)
-        self.nodes, self.trouble = found, ""
+        self.nodes, self.trouble, self._heard_at = found, "", time.monotonic()
         self._changed(joined.generation)
+
+
+def _longer(pause_s: float) -> float:
+    return min(max(pause_s * 2, AGAIN_FIRST_S), AGAIN_MOST_S)
 
 
 def _decide(members: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -6,6 +6,7 @@ them written down. Which connectors are its own is the group's word (`connect.me
 Invariants:
   a. What is said of a connector is said by the node whose it is, and only when it changed.
   b. A node that cannot read the topics leaves its connectors as they are: they go on copying.
+  c. A node that is cut off from its group takes no connectors and writes nothing to the topics.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Node:
         self._topics: dict[tuple[str, str], int] = {}
         self._read_at = 0.0
         self._trouble = ""
+        self._apart = ""  # why it is out of the group
         self._poked = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._go_round, name="node", daemon=True)
@@ -106,7 +108,7 @@ class Node:
     def sight(self) -> Sight:
         stale = bool(self._read_at) and time.monotonic() - self._read_at > STALE_S
         alone = not self._membership.nodes
-        trouble = f"the worker's topics cannot be read: {self._trouble}" if stale else ""
+        trouble = f"the worker's topics cannot be read: {self._trouble}" if stale else self._apart
         return Sight(
             board=self.store.board,
             worker=self.file.worker,
@@ -138,8 +140,7 @@ class Node:
             try:
                 board = self.store.catch_up()
                 self._read_at = time.monotonic()
-                self._place(board)
-                self._speak(board)
+                self._round(board)
             except HeliographError as error:  # invariant b
                 if str(error) != self._trouble:
                     log.warning("the worker's topics cannot be reached", condition=error.condition, why=str(error))
@@ -148,23 +149,46 @@ class Node:
                 log.exception("a round of the node failed")
                 self._trouble = f"{type(error).__name__}: {error}"
 
+    def _round(self, board: Board) -> None:
+        self._look_around()
+        self._place(board)
+        if not self._apart:  # invariant c
+            self._speak(board)
+
+    def _look_around(self) -> None:
+        if not self._membership.cut_off:
+            self._apart = ""
+        elif not self._apart:
+            self._apart = f"the group's coordinator has not answered for session.timeout.ms: {self._membership.trouble}"
+            log.warning("cut off from the group: nothing new is taken, what runs goes on", why=self._membership.trouble)
+
     def _place(self, board: Board) -> None:
         """Posts for the connectors that are ours, and for no others."""
         for logger, level in board.levels.items():
             self.loggers.follow(logger, level)
-        mine = self._membership.mine(board)
+        mine = self._membership.mine(board, self._posts)
         for name in [name for name in self._posts if name not in mine]:
             post = self._posts.pop(name)
             post.leave()
             self._leaving.append(post)
+            self._drop(name)
         self._leaving = [post for post in self._leaving if not post.gone]
         busy = {post.name for post in self._leaving}
         for name in sorted(mine - busy):
             wanted = self._wanted(board, board.connectors[name])
-            if name in self._posts:
-                self._posts[name].want(wanted)
-            else:
-                self._posts[name] = Post(name, self._make, wanted)
+            known = self._posts.get(name)
+            if known is not None and not known.gone:
+                known.want(wanted)
+                continue
+            if known is not None:
+                log.error("the thread of a connector has ended by itself: it gets another", connector=name)
+            self._posts[name] = Post(name, self._make, wanted)
+
+    def _drop(self, name: str) -> None:
+        """What was known of a connector that is not ours any more: names come and go for as long as the node lives."""
+        self._verdicts.pop(name, None)
+        for key in [key for key in self._topics if key[0] == name]:
+            del self._topics[key]
 
     def _wanted(self, board: Board, one: Connector) -> Wanted:
         verdict = self._judged(one, siblings_of(board, one.config))
@@ -195,19 +219,27 @@ class Node:
 
     def _speak(self, board: Board) -> None:
         statuses: list[Pair] = []
+        refused: HeliographError | None = None
         known: dict[str, list[tuple[str, int | None]]] = {}
         for key in board.statuses:  # once for all connectors, not once for each
             known.setdefault(key[0], []).append(key)
         for name, post in self._posts.items():
             look = post.look()
             statuses += self._changed(board, name, look, known.get(name, ()))
-            self._deal(board.connectors.get(name), look)
+            try:
+                self._deal(board.connectors.get(name), look)
+            except HeliographError as error:
+                if error.retriable:
+                    raise
+                refused = error  # one connector's tasks (too large, say): the others are spoken of all the same
             if self.file.topic_tracking:
                 statuses += self._used(board, name, look)
         statuses += self._forgotten(board)
         if statuses:
             self.store.tell(statuses)
             self.store.catch_up()
+        if refused is not None:
+            raise refused
 
     def _changed(self, board: Board, name: str, look: PostLook, told: Iterable[tuple[str, int | None]]) -> list[Pair]:
         """Invariant a. `told`: of what of it something was said."""

@@ -138,9 +138,9 @@ class Post:
         return replace(self._of, flow=wanted.flow) == wanted and self._work.take_up(wanted.flow)
 
     def _turn(self, wanted: Wanted) -> None:
-        """Paused or resumed: no more than a word to whoever copies."""
-        assert self._work is not None
-        self._work.pause(wanted.target == "PAUSED")
+        """Paused or resumed: no more than a word to whoever copies. Where nobody does, why is shown as before."""
+        if self._work is not None:
+            self._work.pause(wanted.target == "PAUSED")
         self._of = wanted
 
     def _see(self) -> None:
@@ -171,6 +171,8 @@ class Post:
             work.end()
         except HeliographError as error:
             log.warning("the connector did not end in order", connector=self.name, why=str(error))
+        except Exception:  # the loop's last resort calls this: it must not end the loop
+            log.exception("the connector did not end in order", connector=self.name)
 
 
 def _runs(wanted: Wanted) -> bool:

@@ -142,7 +142,7 @@ class Service:
         def handle(request: Request, named: Mapping[str, str]) -> Response:
             try:
                 _require_acceptable(request)
-                response = self._answer(endpoint, Ask(named, request.query, _body(endpoint, request)))
+                response = self._answer(endpoint, Ask(named, request.query, _body(endpoint, request), request.role))
                 return _placed(response, request)
             except Refusal as refusal:
                 return _refused(refusal)
@@ -236,7 +236,8 @@ def _body(endpoint: Endpoint, request: Request) -> Any:
     """The body as JSON, if one is taken; Refusal for anything else."""
     if endpoint.body is None:
         return None
-    told = request.headers.get("content-type", JSON_TYPES[0]).partition(";")[0].strip().lower()
+    # As in Connect, a body says that it is JSON: browsers send one of any other type, or of none, for any page.
+    told = request.headers.get("content-type", "" if request.body else JSON_TYPES[0]).partition(";")[0].strip().lower()
     if told not in JSON_TYPES and not told.endswith("+json"):
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "HTTP 415 Unsupported Media Type")
     try:

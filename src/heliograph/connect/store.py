@@ -60,10 +60,12 @@ class Store:
         """Everything that is in the topics now."""
         with self._reading:
             news = False
-            for _, record in self._configs.news(0):
-                news = self._folding.config(record) or news
+            # Statuses first: one that is seen is then of a connector that is seen too, unless that was deleted. The
+            # other way round a connector that is new would have a status and no configuration: somebody to forget.
             for _, record in self._statuses.news():
                 news = self._folding.status(record) or news
+            for _, record in self._configs.news(0):
+                news = self._folding.config(record) or news
             if self._folding.strangers > self._told:
                 count, self._told = self._folding.strangers - self._told, self._folding.strangers
                 log.warning(

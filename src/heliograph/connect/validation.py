@@ -52,6 +52,8 @@ def judge(name: str, config: Mapping[str, str | None], worker: Worker, siblings:
         return Verdict(made, _fixed(errors), config)
     for key, definition in definitions.of(made.kind).items():
         value = config.get(key)
+        if key in made.provided:
+            continue  # not what is written: whoever made the flow judged what was given
         problem = _missing(definition) if value is None else _problem(definition, value)
         if problem:
             errors.setdefault(key, []).append(problem)

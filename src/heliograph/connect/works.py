@@ -101,11 +101,16 @@ class Copying:
         return True
 
     def end(self) -> None:
-        if self._charge is not None:
-            self._charge.end()
-        elif self._coordinator is not None:
-            self._coordinator.stop()
-            self._coordinator.close()
+        if self._coordinator is None:
+            return
+        try:
+            if self._charge is not None:
+                self._charge.end()
+            else:
+                self._coordinator.stop()
+                self._coordinator.close()
+        finally:
+            self._hub.remove(self._flow.name, self._coordinator)
 
     def look(self) -> WorkLook:
         if self._coordinator is None:

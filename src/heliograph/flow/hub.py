@@ -61,6 +61,11 @@ class Hub:
     def add(self, flow: str, station: Station) -> None:
         self._stations[flow] = station
 
+    def remove(self, flow: str, station: Station) -> None:
+        """Unless another has taken its place."""
+        if self._stations.get(flow) is station:
+            del self._stations[flow]
+
     def close(self) -> None:
         self._open = False
         self._listener.close()
@@ -86,7 +91,9 @@ class Hub:
 
     def _converse(self, connection: Connection) -> None:
         message = msgspec.json.decode(connection.recv_bytes())
-        station = self._stations[message["flow"]]
+        station = self._stations.get(message["flow"])
+        if station is None:
+            return  # a task or a planner of a flow that has ended meanwhile: it hears the connection's end
         if message["say"] == "task":
             self._follow(connection, station, (message["epoch"], message["task"], message["attempt"]))
             return

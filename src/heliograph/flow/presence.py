@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
@@ -28,6 +28,7 @@ import msgspec
 from heliograph import policy
 from heliograph.errors import BrokerError, Held, HeliographError
 from heliograph.flow.changes import digest
+from heliograph.flow.kernel import Where, here
 from heliograph.flow.orders import home, is_about, whose
 from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
@@ -49,6 +50,7 @@ class Holder:
     at_ms: int
     digest: str = ""  # of what it does (`flow.changes`)
     file: str = ""
+    where: Where = field(default_factory=Where)  # in records of older processes there is nothing of it
 
     def alive(self, now_ms: int) -> bool:
         return now_ms - self.at_ms < GONE_S * 1000
@@ -70,7 +72,7 @@ class Presence:
         self._client, self._file = target, file
         self._log = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
         self._lock = threading.Lock()  # beats of a chore that ends, and of the one that follows it
-        self.since_ms = _now_ms()
+        self.since_ms, self._where = _now_ms(), here()
         self.process = uuid.uuid4().hex
         self._key = _key(flow, self.process)
 
@@ -85,6 +87,7 @@ class Presence:
                 "at": _now_ms(),
                 "digest": digest(self.flow),
                 "file": self._file,
+                "where": asdict(self._where),
             }
             self._append(self._key, msgspec.json.encode(about))
 
@@ -173,10 +176,17 @@ def process_of(key: bytes | None, flow: Flow) -> str | None:
 def holder_of(process: str, value: bytes | None) -> Holder | None:
     try:
         about = msgspec.json.decode(value or b"")
-        told = (str(about.get("digest", "")), str(about.get("file", "")))
+        told = (str(about.get("digest", "")), str(about.get("file", "")), _where(about.get("where")))
         return Holder(process, str(about["host"]), int(about["pid"]), int(about["since"]), int(about["at"]), *told)
     except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
         return None
+
+
+def _where(told: object) -> Where:
+    try:
+        return msgspec.convert(told, Where)
+    except msgspec.ValidationError:
+        return Where()
 
 
 def _now_ms() -> int:

@@ -9,7 +9,6 @@ Flows come, change and go while it runs (`change`), each without the others noti
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -37,8 +36,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 EPOCH_SECONDS = 60.0
-MOST_SLOTS = 64
-SPARE_SLOTS = 32  # of a local Spark, for flows that an edited file adds; a slot that nobody uses costs nothing
+# Of a local Spark. A task holds its slot for a whole epoch, and flows come while it runs: those of an edited file and
+# those of a node that died. Too few, and some copy nothing; one that nobody uses is a number that is not counted down.
+SLOTS = 4096
 PORT_SETTING = "spark.heliograph.port"  # of the coordinator, for executors behind a firewall; any free one by default
 
 
@@ -158,10 +158,7 @@ class Runner:
         return charge is not None and charge.ended
 
     def _start_engine(self, engine_class: type[Engine]) -> Engine:
-        cores = os.cpu_count() or 1
-        flows = [coordinator.flow for coordinator in self._coordinators.values()]
-        slots = sum(min(flow.tasks_max or cores, MOST_SLOTS) for flow in flows) + 1 + SPARE_SLOTS
-        return engine_class(master=self._master, slots=slots, settings=self._settings, address=self._address)
+        return engine_class(master=self._master, slots=SLOTS, settings=self._settings, address=self._address)
 
     # ---------------------------------------------------------------- what is told
 
@@ -226,6 +223,8 @@ class Runner:
         charge = self._charges.get(name)
         if charge is not None and not charge.ended:
             charge.end()
+        if name in self._coordinators:
+            self._hub.remove(name, self._coordinators[name])
         self._charges = {key: one for key, one in self._charges.items() if key != name}
         self._coordinators = {key: one for key, one in self._coordinators.items() if key != name}
         return Outcome(name, "removed", "it is copied no more; its positions and its copies stay")
@@ -297,8 +296,7 @@ class EngineOnce:
         with self._lock:
             if self._engine is None:
                 master, settings, address = self._how
-                slots = MOST_SLOTS + SPARE_SLOTS
-                self._engine = _import_engine()(master=master, slots=slots, settings=settings, address=address)
+                self._engine = _import_engine()(master=master, slots=SLOTS, settings=settings, address=address)
             return self._engine
 
     def stop(self, timeout_s: float) -> None:

@@ -9,6 +9,7 @@ Invariants:
   a. Before anything is written by a process, it has looked who runs its flows (`settle`).
   b. Of two that looked at the same moment and saw nobody, the later one lets go once it sees the other (`judge`).
   c. A process that was killed is not waited for longer than GONE_S, and not at all where its machine knows it is dead.
+  d. Nobody is taken for dead who may live: what is not known for certain is waited for.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import structlog
 from heliograph import policy
 from heliograph.batch import Record
 from heliograph.errors import Held
+from heliograph.flow import kernel
 from heliograph.flow.changes import digest
 from heliograph.flow.orders import home, whose
 from heliograph.flow.presence import BEAT_S, GONE_S, Holder, Presence, holder_of, holders, process_of
@@ -148,7 +150,7 @@ def _lives(holder: Holder) -> bool:
 
 
 def _is_dead(holder: Holder) -> bool:
-    """Known for certain. One with our own process id was before us, in a container of the same name."""
+    """Known for certain (invariant d). One with our own process id was before us, or is what is left of ourselves."""
     if not _is_here(holder):
         return False
     if holder.pid == os.getpid():
@@ -158,12 +160,13 @@ def _is_dead(holder: Holder) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        return False
-    return False
+        pass  # somebody else's, and there
+    now = kernel.started(holder.pid)
+    return bool(now and holder.where.started) and now != holder.where.started  # the id is another's by now
 
 
 def _is_here(holder: Holder) -> bool:
-    return holder.host == socket.gethostname() and holder.pid > 0
+    return holder.pid > 0 and holder.host == socket.gethostname() and kernel.here().shares_ids(holder.where)
 
 
 def _key(flow: Flow, process: str) -> bytes:

@@ -8,7 +8,9 @@ Invariants:
   a. A request is looked at by the router only after it was let in; what anybody may ask is named by the route.
   b. To try a secret costs as much whether the name is known or not, and only so many are tried at a time: guessing
      takes the time of scrypt, and nobody's requests wait for who guesses but those that bring secrets not seen before.
-  c. No secret is kept: of those found right a keyed digest is, for a while, so that scrypt runs once and not each time.
+  c. Where there are no users, everybody may read; changes are for whoever makes the guard to allow.
+  d. One client cannot use up what all may ask: each has a measure of its own, smaller than that of all.
+  e. No secret is kept: of those found right a keyed digest is, for a while, so that scrypt runs once and not each time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import ipaddress
 import os
 import re
 import secrets
@@ -40,7 +43,9 @@ SALT_BYTES, HASH_BYTES = 16, 32
 REMEMBERED_S, REMEMBERED = 60.0, 1000
 TRIES_AT_ONCE = 2
 TRY_WAIT_S = 5.0
-PER_SECOND, BURST = 200.0, 400.0  # requests, of all clients together
+CLIENT_PER_SECOND, CLIENT_BURST = 200.0, 400.0  # requests of one address
+PER_SECOND, BURST = 800.0, 1600.0  # of all together
+CLIENTS = 4096  # addresses that are remembered
 _NAME = re.compile(r"[A-Za-z0-9_@-]{1,64}")
 _HASH = re.compile(r"scrypt\$([0-9]{1,8})\$([0-9]{1,3})\$([0-9]{1,3})\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)")
 
@@ -106,37 +111,73 @@ def _sound(text: str) -> bool:
     return n > 1 and n & (n - 1) == 0 and r > 0 and p > 0 and 128 * n * r <= 32 << 20
 
 
+class Bucket:
+    """So many requests at once, and so many a second after that."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._tokens, self._at = burst, time.monotonic()
+
+    def take(self) -> bool:
+        self._fill()
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        self._fill()
+        return self._tokens >= self._burst
+
+    def _fill(self) -> None:
+        now = time.monotonic()
+        self._tokens, self._at = min(self._tokens + (now - self._at) * self._per_second, self._burst), now
+
+
 class Guard:
-    def __init__(self, users: Mapping[str, User] | None = None) -> None:
-        """None: everybody may do everything, and only their number is bounded."""
-        self._users = users
+    def __init__(self, users: Mapping[str, User] | None = None, *, open_to_change: bool = True) -> None:
+        """`users`, None: everybody may read, and change things if it is `open_to_change` (invariant c)."""
+        self._users, self._open_to_change = users, open_to_change
         self._nobody = digest(secrets.token_hex(8))  # what is tried for a name that is not known
         self._key = os.urandom(32)
         self._lock = threading.Lock()
         self._let_in: dict[bytes, tuple[float, User]] = {}
         self._trying = threading.BoundedSemaphore(TRIES_AT_ONCE)
-        self._tokens, self._at = BURST, time.monotonic()
+        self._all = Bucket(PER_SECOND, BURST)
+        self._clients: dict[str, Bucket] = {}
 
-    def check(self, request: Request, role: str) -> None:
-        """Raises Refused for whoever may not."""
-        self._count()
-        if role == "anybody" or self._users is None:
-            return
+    def check(self, request: Request, role: str) -> Role | Literal["anybody"]:
+        """What the one who asks is. Raises Refused for whoever may not."""
+        self._count(request.client)
+        if self._users is None:
+            if role == "admin" and not self._open_to_change:
+                why = "nobody is asked for a password here, so nothing can be changed: start it with --users FILE"
+                raise Refused(HTTPStatus.FORBIDDEN, why)
+            return "admin" if self._open_to_change else "reader"
         user = self._user(request.headers.get("authorization", ""))
+        if role == "anybody":
+            return "anybody" if user is None else user.role
         if user is None:
             why = "credentials are needed: Basic, or a bearer token"
             raise Refused(HTTPStatus.UNAUTHORIZED, why, headers=CHALLENGE)
         if role == "admin" and user.role != "admin":
             raise Refused(HTTPStatus.FORBIDDEN, f"{user.name} may look, not change")
+        return user.role
 
-    def _count(self) -> None:
+    def _count(self, client: str) -> None:
+        """Invariant d: who has used up their own takes nothing of what all have."""
         with self._lock:
-            now = time.monotonic()
-            self._tokens, self._at = min(self._tokens + (now - self._at) * PER_SECOND, BURST), now
-            if self._tokens < 1:
-                why = f"more than {PER_SECOND:.0f} requests a second: come again"
-                raise Refused(HTTPStatus.TOO_MANY_REQUESTS, why, headers={"Retry-After": "1"})
-            self._tokens -= 1
+            key = _network(client)
+            if key not in self._clients and len(self._clients) >= CLIENTS:
+                self._clients = {one: bucket for one, bucket in self._clients.items() if not bucket.is_full}
+            if key not in self._clients and len(self._clients) < CLIENTS:
+                self._clients[key] = Bucket(CLIENT_PER_SECOND, CLIENT_BURST)
+            own = self._clients.get(key)
+            if (own is None or own.take()) and self._all.take():
+                return
+        why = f"more than {CLIENT_PER_SECOND:.0f} requests a second, or {PER_SECOND:.0f} of all: come again"
+        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, why, headers={"Retry-After": "1"})
 
     def _user(self, header: str) -> User | None:
         name, secret = _credentials(header)
@@ -162,6 +203,17 @@ class Guard:
                 self._let_in.clear()
             self._let_in[mark] = now + REMEMBERED_S, user
         return user
+
+
+def _network(client: str) -> str:
+    """What one client can call its own: an address, or the 64 bits of IPv6 that a host gets."""
+    try:
+        address = ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(address.ipv4_mapped or int(address) >> 64)
+    return client
 
 
 def _credentials(header: str) -> tuple[str, str]:

@@ -41,6 +41,8 @@ class Request:
     keep_alive: bool = True
     raw_path: str = ""  # as it was sent, escapes and all
     tls: bool = False
+    client: str = ""  # the address that it came from
+    role: str = "reader"  # of who asks, as the guard found; "anybody" where nobody was asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,18 @@
 
 A path may hold `{name}`, which stands for one segment and is handed to the handler. HEAD is answered by whoever answers
 GET. What is not in the table is 404 with the paths that are, or 405 with the methods that are. Where there is a guard,
-it is asked first.
+it is asked first; pages of other sites are refused before that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from heliograph.http.guard import Guard
 from heliograph.http.message import Refused, Request, Response
+from heliograph.http.origin import require_own
 
 Handler = Callable[[Request, Mapping[str, str]], Response]
 
@@ -48,14 +49,16 @@ class Router:
 
     def answer(self, request: Request) -> Response:
         """Raises Refused for what is not in the table, and whatever the handler raises."""
+        require_own(request)
         path = request.path.rstrip("/") or "/"
         method = "GET" if request.method == "HEAD" else request.method
         found = [(route, named) for route in self.routes if (named := route.match(path)) is not None]
         asked = next(((route, named) for route, named in found if route.method == method), None)
+        role: str = "admin"
         if self._guard is not None:  # also of what is not there: nobody learns what is
-            self._guard.check(request, asked[0].role if asked is not None else "reader")
+            role = self._guard.check(request, asked[0].role if asked is not None else "reader")
         if asked is not None:
-            return asked[0].handler(request, asked[1])
+            return asked[0].handler(replace(request, role=role), asked[1])
         if not found:
             known = ", ".join(sorted({route.path for route in self.routes}))
             raise Refused(HTTPStatus.NOT_FOUND, f"no such path; there are: {known}")

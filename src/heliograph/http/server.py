@@ -147,7 +147,8 @@ class Server:
             read = self._read(connection, rest)
             if read is None:
                 return None
-            request, rest = replace(read[0], tls=self._tls is not None), read[1]
+            request = replace(read[0], tls=self._tls is not None, client=_address_of(connection))
+            rest = read[1]
             head_only = request.method == "HEAD"
             keep_alive = request.keep_alive and not self._crowded()
             response = self._answer(request)
@@ -259,3 +260,10 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _address_of(connection: socket.socket) -> str:
+    try:
+        return str(connection.getpeername()[0])
+    except OSError:
+        return ""  # it has left already

@@ -37,6 +37,7 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 LOCAL_SETTINGS = {
     "spark.driver.memory": "512m",  # it plans epochs and counts rows; payload never gets there
     "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Xss4m",
+    "spark.rpc.netty.dispatcher.numThreads": "4",  # otherwise a thread for each slot, used or not
 }
 SETTINGS = {
     "spark.ui.enabled": "false",

@@ -1,7 +1,9 @@
 """A member of a group by Kafka's classic protocol: it joins, hears what the leader decided, says that it lives, leaves.
 
 Answers for one round of each and for finding the coordinator; what members tell each other is theirs. Everything that
-means "join again" is Expelled, and the caller does. The broker elects the leader, whoever that is.
+means "join again now" is Expelled, and the caller does. A coordinator that moves, loads or is not there yet is an error
+that may be tried again, and takes its time: asked without a pause, it would only be asked more often. The broker elects
+the leader, whoever that is.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from heliograph.wire.calls import Calls
 from heliograph.wire.messages import Message
 
 REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, MEMBER_ID_REQUIRED = 27, 22, 79
-JOIN_AGAIN = frozenset({REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, codes.UNKNOWN_MEMBER_ID, *codes.COORDINATOR_MOVED})
+JOIN_AGAIN = frozenset({REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION, codes.UNKNOWN_MEMBER_ID})
 JOIN_EXTRA_S = 5.0  # over the time that the coordinator gives the others to come
 
 

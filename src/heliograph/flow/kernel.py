@@ -1,0 +1,44 @@
+"""What this machine's kernel calls a process: enough to know, of a record that somebody wrote, whether that one lives.
+
+A host name and a process id are not: containers on the host's network share its name and count their processes from 1,
+and ids are used again. So a process is known by the boot of its machine, the namespace of its id, the id, and when it
+started. Where /proc does not say (another system than Linux), nothing is known, which is never taken for dead.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """ "" or 0: not known."""
+
+    boot: str = ""
+    namespace: str = ""  # of process ids
+    started: int = 0  # ticks after the boot
+
+    def shares_ids(self, other: Where) -> bool:
+        """Whether an id means the same process in both."""
+        return bool(self.boot and self.namespace) and (self.boot, self.namespace) == (other.boot, other.namespace)
+
+
+def here() -> Where:
+    try:
+        boot = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Where(boot, os.readlink(PROC / "self/ns/pid"), started(os.getpid()))
+    except (OSError, ValueError):
+        return Where()
+
+
+def started(pid: int) -> int:
+    """0: it cannot be seen."""
+    try:
+        # The second field is the command's name, which may hold blanks and parentheses; the 22nd is wanted.
+        return int((PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
