@@ -31,7 +31,7 @@ BESIDE = (
             "wire_security",
         )
     ),
-    *(f"journey/test_{name}.py" for name in ("cli_doctor", "demo", "spark_cluster", "until_current")),
+    *(f"journey/test_{name}.py" for name in ("cli_doctor", "demo", "hub_spoke", "spark_cluster", "until_current")),
 )
 FIRST = ("content", "both_ways", "honest", "partition_counts", "bad_input", "wire_cluster", "wire_groups")
 
