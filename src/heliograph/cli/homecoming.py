@@ -42,7 +42,7 @@ def check(
         for spoke, client in spokes.items():
             source = expected(client, topic, spoke)
             compared += sum(map(len, source.values()))
-            copy = {one: [] for one in source} | returned.pop(spoke.name, {})
+            copy: Digests = {one: [] for one in source} | returned.pop(spoke.name, {})
             found += compare.compare(f"{spoke.name} {topic}", source, copy)
         strangers += sum(len(some) for digests in returned.values() for some in digests.values())
         if strangers:
