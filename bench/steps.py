@@ -83,7 +83,7 @@ def job_of(rig: Rig, scenario: Scenario, topic: str, peer: str, run: int, folder
 
 def prepare(rig: Rig, scenario: Scenario, topic: str, folder: Path, say: Say) -> Supply:
     each = replace(scenario, records=scenario.records // labelled.ORIGINS)
-    filled = []
+    filled: list[Loaded] = []
     for name in labelled.origins(topic):
         done = len(filled) * each.records
         filled.append(

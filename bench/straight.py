@@ -45,7 +45,7 @@ def labelled(message: Message, bootstrap: str, into: str, identifier: str, clust
 
 
 def put_back(message: Message, prefix: str) -> Way:
-    headers: Headers = list(message.headers() or ())
+    headers: Headers = [*(message.headers() or ())]
     said = {name: value for name, value in headers if name in LABELS}
     topic, partition, when = (_text(said[name]) for name in (TOPIC, PARTITION, TIMESTAMP))
     time_ms = round(datetime.fromisoformat(when).timestamp() * 1000)

@@ -166,11 +166,11 @@ def _same(b, at, other, start, size):
                 return False
         return True
     # By eight bytes, the last eight first: names differ at their ends. The first ones may overlap with those.
-    n = np.int64(size - 8)
-    while n > 0:
-        if _eight(b, at + n) != _eight(other, start + n):
+    further: Any = np.int64(size - 8)
+    while further > 0:
+        if _eight(b, at + further) != _eight(other, start + further):
             return False
-        n -= 8
+        further -= 8
     return _eight(b, np.int64(at)) == _eight(other, np.int64(start))
 
 
