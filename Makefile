@@ -30,7 +30,7 @@ $(WARM): $(STAMP)
 	@$(BIN)/heliograph warm --kafka || echo "not warmed: Spark and Kafka start slower, nothing else"
 	@touch $@
 
-demo: $(STAMP) ## two embedded clusters mirroring each other (make demo ARGS='--seconds 20')
+demo: $(STAMP) ## two embedded clusters mirroring each other, or a hub and spokes (make demo ARGS='hub-spoke --seconds 20')
 	@$(BIN)/heliograph demo $(ARGS)
 
 test: $(WARM) ## all tests: unit, property, broker, journey

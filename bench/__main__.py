@@ -17,12 +17,12 @@ import click
 import psutil
 from confluent_kafka import KafkaException
 
-from bench import endurance, growth, report, results, translation, turns, under_load
+from bench import endurance, growth, report, results, spokes, steps, translation, turns, under_load
 from bench.load import Loaded, load
 from bench.peers import Job
 from bench.results import EXACT, Measured, Row
 from bench.rig import Rig, rig
-from bench.scenarios import LIMIT, PEERS, Scenario, Side, select
+from bench.scenarios import LIMIT, PEERS, STEPS, Scenario, Side, select
 from bench.show import Progress
 from heliograph.embedded.jars import RELEASE
 from heliograph.embedded.java import find_java
@@ -48,7 +48,8 @@ def main(
 
     By default all of lz4, plain, large, tiny, far, many, latency, start and growth, which takes half an hour. When
     named: translation (four minutes), beside (5 GB of history beside live records; six), cap (a byte-rate cap for a
-    minute; two), soak (half the maximum rate for --minutes, then bench/soak.svg).
+    minute; two), mux, link and demux (many topics through one, a step each; three minutes each), spokes (20 spokes of
+    one hub, one of them flooding; four), soak (half the maximum rate for --minutes, then bench/soak.svg).
     """
     wanted = _peers(peers)
     try:
@@ -103,8 +104,14 @@ def _rows(both: Rig, scenario: Scenario, peers: list[str], runs: int, folder: Pa
                 yield row
         return
     topic = f"{TOPIC}-{scenario.name}"
+    if scenario.kind in STEPS:
+        show.begin(scenario.name)
+        for row in steps.rows(both, scenario, topic, peers, runs, folder, show.say):
+            show.headline(f"  {scenario.name} {row.run}/{runs} {row.peer}: {brief(row)}")
+            yield row
+        return
     loaded = None
-    if scenario.kind not in ("rate", "growth"):
+    if scenario.kind not in ("rate", "growth", "spokes"):
         show.begin("loader")
         source = both.source
         loaded = load(source.watch, source.cluster, topic, scenario, lambda n: show.say("fills", n / scenario.records))
@@ -132,6 +139,8 @@ def _turn(both: Rig, job: Job, loaded: Loaded | None, run: int, show: Progress) 
     try:
         if job.scenario.kind == "growth":
             return growth.growth(both, job, run, show.say)
+        if job.scenario.kind == "spokes":
+            return spokes.spokes(both, job, run, show.say)
         if loaded is None:
             both.source.watch.create(job.topic, job.scenario.partitions, dict(job.scenario.topic_config))
             return turns.stream(both, job, run, show.say)
@@ -168,6 +177,7 @@ def brief(row: Row) -> str:
         "missed": "{:,.0f} missed", "deviation_percent": "off the cap by {:.2f} %", "mb_per_s": "{:,.1f} MB/s",
         "memory_growth_percent": "memory {:+.1f} %", "descriptor_growth": "{:+.0f} descriptors",
         "topic_s": "a new topic after {:.1f} s", "topic_p99_ms": "the others' p99 {:,.1f} ms",
+        "flood_p99_ms": "the flooding spoke's p99 {:,.1f} ms",
         "partition_s": "a new partition after {:.1f} s", "partition_p99_ms": "the others' p99 {:,.1f} ms",
     }  # fmt: skip
     words = [text.format(row.figures[figure]) for figure, text in shown.items() if figure in row.figures]

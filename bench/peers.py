@@ -16,7 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from bench.scenarios import MM2, TUNED, Scenario
+from bench import labelled
+from bench.scenarios import BULK, MM2, STEPS, STRAIGHT, TUNED, Scenario
 from heliograph.embedded.mirrormaker import SINGLE_COPIES, MirrorMaker
 from heliograph.embedded.process import Process
 
@@ -36,6 +37,7 @@ class Job:
     scenario: Scenario
     folder: Path
     target_alias: str = TARGET_ALIAS
+    more: tuple[tuple[str, str], ...] = ()  # settings of this turn alone
 
     @property
     def remote(self) -> str:
@@ -56,6 +58,9 @@ class Job:
 
 def properties(job: Job) -> dict[str, str]:
     """The settings file of a turn."""
+    if job.scenario.kind in (*STEPS, "spokes"):
+        own = {**labelled.settings(job), **SINGLE_COPIES, **dict(job.more)}
+        return {**own, **(tuning(job) if job.peer == TUNED else {})}
     flow = f"{job.alias}->{job.target_alias}"
     base = {
         "clusters": f"{job.alias}, {job.target_alias}",
@@ -88,7 +93,7 @@ def tuning(job: Job) -> dict[str, str]:
     producer = {
         "batch.size": str(512 * 1024),
         "linger.ms": "100"
-        if job.scenario.kind == "copy"
+        if job.scenario.kind in BULK
         else "0",  # waiting fills batches, and is what latency is made of
         "compression.type": job.scenario.codec,
         "buffer.memory": str(128 << 20),
@@ -146,7 +151,9 @@ def launched(job: Job) -> Iterator[Process]:
         return
     path = write_properties(job.folder / f"{job.alias}.properties", properties(job))
     command: list[str | Path] = [Path(sys.executable).with_name("heliograph"), "run", path, *job.scenario.arguments]
-    process = Process("heliograph run", command, log_path=job.folder / f"{job.alias}.log")
+    if job.peer == STRAIGHT:
+        command = [sys.executable, "-m", "bench.straight", *labelled.straight(job)]
+    process = Process(f"{job.peer} run", command, log_path=job.folder / f"{job.alias}.log")
     try:
         yield process
     finally:

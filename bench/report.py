@@ -9,9 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.results import EXACT, Judgement, Measured, Row, judge, ratio, typical
-from bench.scenarios import HELIOGRAPH, LIMIT, MM2, PEERS, SCENARIOS, THRESHOLDS, TUNED, Scenario
+from bench.scenarios import BULK, HELIOGRAPH, LIMIT, MM2, PEERS, SCENARIOS, STEPS, STRAIGHT, THRESHOLDS, TUNED, Scenario
 
-NAMES = {MM2: "MM2 as it comes", TUNED: "MM2 tuned", HELIOGRAPH: "Heliograph", LIMIT: "limit"}
+NAMES = {
+    MM2: "MM2 as it comes",
+    TUNED: "MM2 tuned",
+    HELIOGRAPH: "Heliograph",
+    LIMIT: "limit",
+    STRAIGHT: "record by record",
+}
 
 # (heading, figure, format) per kind of scenario
 COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -60,6 +66,18 @@ COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("most MB/s in 30 s", "most_mb_per_s", ",.2f"),
         ("most MB/s in 1 s", "peak_mb_per_s", ",.2f"),
     ),
+    "spokes": (
+        ("others' p50 ms", "p50_ms", ",.1f"),
+        ("others' p95 ms", "p95_ms", ",.1f"),
+        ("others' p99 ms", "p99_ms", ",.1f"),
+        ("most ms", "max_ms", ",.0f"),
+        ("slowest spoke's p99 ms", "slowest_p99_ms", ",.1f"),
+        ("flooding spoke's p99 ms", "flood_p99_ms", ",.1f"),
+        ("records measured", "measured", ",.0f"),
+        ("all topics there after s", "all_s", ".0f"),
+        ("CPU µs/record", "cpu_us_window", ",.0f"),
+        ("steady memory MB", "steady_mb", ",.0f"),
+    ),
     "soak": (
         ("minutes", "minutes", ",.0f"),
         ("records/s", "records_per_s", ",.0f"),
@@ -88,8 +106,24 @@ COLUMNS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
 }
 
+COLUMNS |= dict.fromkeys(STEPS, COLUMNS["copy"])
+
+_STEP = (
+    "MM2 knows no labels: it mirrors the topics that the step reads, from one cluster to the other. *Record by record* "
+    "does the step's work with confluent-kafka (`bench/straight.py`). MB are those of the records before they had "
+    "labels. "
+)
 # What a reader must know of a kind of scenario before its table.
 ABOUT = {
+    "mux": _STEP + "Heliograph writes straight into the other cluster's shared topic.",
+    "link": _STEP + "The shared topic was made by Heliograph's mux; carrying it over is a plain copy.",
+    "demux": _STEP + "The shared topic was made by Heliograph's mux; records go back into topics of the same cluster.",
+    "spokes": (
+        "The spokes are twenty aliases of one broker, with topics of different names, so that two cores can hold them: "
+        "twenty flows multiplex, one puts back, the twenty pairs' own flows have nothing to copy, all in one process. "
+        "A record's time is from being produced on its spoke to being consumed from its own topic at the hub, by one "
+        "clock."
+    ),
     "beside": (
         "One flow copies both topics from the same moment on. The history is full before; the live records are those "
         "sent between the first and the last record of history on the target, by one clock."
@@ -141,15 +175,16 @@ def in_readme(text: str, results: Mapping[str, Measured]) -> str:
 
 
 def _short(results: Mapping[str, Measured]) -> str:
-    lines = [
-        "| scenario | figure | MM2 as it comes | MM2 tuned | Heliograph | limit |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    there = {row.peer for measured in results.values() for row in measured.rows} | {*PEERS} - {STRAIGHT}
+    peers = [peer for peer in PEERS if peer in there]
+    heads = ["scenario", "figure", *(NAMES[peer] for peer in peers)]
+    lines = [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
     figures = {
         "copy": (("records/s", "records_per_s", ",.0f"), ("CPU µs/record", "cpu_us_window", ".2f")),
         "rate": (("p99 ms", "p99_ms", ",.0f"), ("steady memory MB", "steady_mb", ",.0f")),
         "start": (("first record after, s", "first_record_s", ".1f"),),
         "beside": (("live p99 ms beside history", "p99_ms", ",.0f"),),
+        "spokes": (("p99 ms beside a flooding spoke", "p99_ms", ",.0f"),),
         "growth": (
             ("new topic copied after, s", "topic_s", ".1f"),
             ("new partition copied after, s", "partition_s", ".1f"),
@@ -159,9 +194,10 @@ def _short(results: Mapping[str, Measured]) -> str:
         "soak": (("p99 ms at half the maximum", "p99_ms", ",.0f"),),
         "groups": (("offsets on the very record, %", "exact_percent", ".0f"),),
     }
+    figures |= dict.fromkeys(STEPS, figures["copy"])
     for name, scenario in SCENARIOS.items():
         for head, figure, spec in figures[scenario.kind] if name in results else ():
-            values = [typical(results[name].rows, peer, figure) for peer in PEERS]
+            values = [typical(results[name].rows, peer, figure) for peer in peers]
             cells = ["—" if value is None else f"{value:{spec}}" for value in values]
             lines.append(f"| {name} | {head} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -240,15 +276,22 @@ def _cell(rows: tuple[Row, ...], peer: str, figure: str, spec: str) -> str:
 
 
 def _ratio_heads(scenario: Scenario) -> list[str]:
-    return ["× MM2 tuned", "× limit", "CPU × MM2 tuned"] if scenario.kind == "copy" else []
+    if scenario.kind not in BULK:
+        return []
+    return ["× MM2 tuned", f"× {NAMES[_beside(scenario)]}", "CPU × MM2 tuned"]
+
+
+def _beside(scenario: Scenario) -> str:
+    """Whom, beside MM2, records/s are held against."""
+    return LIMIT if scenario.kind == "copy" else STRAIGHT
 
 
 def _ratio_cells(scenario: Scenario, rows: tuple[Row, ...], peer: str) -> list[str]:
-    if scenario.kind != "copy":
+    if scenario.kind not in BULK:
         return []
     ratios = (
         ratio(rows, "records_per_s", peer, TUNED),
-        ratio(rows, "records_per_s", peer, LIMIT),
+        ratio(rows, "records_per_s", peer, _beside(scenario)),
         ratio(rows, "cpu_us_window", peer, TUNED),
     )
     return ["—" if r is None else f"{r:.2f}" for r in ratios]
@@ -269,7 +312,7 @@ def draw(results: Mapping[str, Measured], path: Path) -> None:
 
     matplotlib.rcParams["svg.hashsalt"] = "heliograph"  # the same rows give the same file
     matplotlib.rcParams["svg.fonttype"] = "none"
-    colours = {MM2: "#b8b8b8", TUNED: "#7d8ca3", HELIOGRAPH: "#e08a1e", LIMIT: "#3b3b3b"}
+    colours = {MM2: "#b8b8b8", TUNED: "#7d8ca3", HELIOGRAPH: "#e08a1e", LIMIT: "#3b3b3b", STRAIGHT: "#5aa17f"}
     copies = [name for name, s in SCENARIOS.items() if s.kind == "copy" and name in results]
     rates = [name for name, s in SCENARIOS.items() if s.kind == "rate" and name in results]
     panels = [(name, "records_per_s") for name in copies] + [(name, "") for name in rates]

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Side = Literal["", "source", "target"]
-Kind = Literal["copy", "rate", "start", "groups", "beside", "cap", "soak", "growth"]
+Kind = Literal["copy", "rate", "start", "groups", "beside", "cap", "soak", "growth", "mux", "link", "demux", "spokes"]
+STEPS: tuple[Kind, ...] = ("mux", "link", "demux")
+BULK: tuple[Kind, ...] = ("copy", *STEPS)  # a full topic, as fast as it goes
 
-MM2, TUNED, HELIOGRAPH, LIMIT = "mm2", "mm2-tuned", "heliograph", "limit"
-PEERS = (MM2, TUNED, HELIOGRAPH, LIMIT)
+MM2, TUNED, HELIOGRAPH, LIMIT, STRAIGHT = "mm2", "mm2-tuned", "heliograph", "limit", "straight"
+COPIERS = (MM2, TUNED, HELIOGRAPH, LIMIT)
+PEERS = (*COPIERS, STRAIGHT)
 
 # The Java producer's default `batch.size`. With a codec it counts compressed bytes, so a batch of the scenario `lz4`
 # is about 16 KiB as stored; without one it is 16 KiB of records.
@@ -32,6 +35,9 @@ class Scenario:
     kind `soak`: a topic is written at half the rate at which a full one was copied, for `seconds`; what grows?
     kind `growth`: records arrive at `rate_per_s` while topics appear and partitions are added, each for `seconds`; how
         soon are those copied, looked for every `refresh_s`, and how late are the others meanwhile? (See `growth`.)
+    kinds `mux`, `link`, `demux`: many topics through one, a step each, of topics that are full before. (See `steps`.)
+    kind `spokes`: records arrive on `spokes` spokes at `rate_per_s` each, on one of them faster; how late are those of
+        the others at the hub? (See `spokes`.)
     kind `groups`: `groups` consumer groups at random offsets; how near is each placed on the target? (See `groups`.)
     """
 
@@ -47,12 +53,15 @@ class Scenario:
     rate_per_s: int = 0
     seconds: float = 0
     limit_s: float = 180  # from the first record: a peer that needs longer is ended and shown with what it had copied
-    peers: tuple[str, ...] = PEERS
+    peers: tuple[str, ...] = COPIERS
     runs_at_least: int = 1
     topic_config: tuple[tuple[str, str], ...] = ()  # of the source's topic; every peer carries it to its copy
     groups: int = 0
     brokers: tuple[tuple[str, str], ...] = ()  # further settings of both brokers
     cap_bytes_per_s: int = 0
+    spokes: int = 0
+    topics: int = 0  # of each spoke
+    flood: int = 0  # one spoke's rate, times the others'
     refresh_s: int = 0  # refresh.topics.interval.seconds
     arguments: tuple[str, ...] = ()  # further ones of `heliograph run`
     by_default: bool = True  # whether it is among those of a run that names none
@@ -137,6 +146,27 @@ SCENARIOS: dict[str, Scenario] = {
             by_default=False,  # a minute and a half
         ),
         Scenario(
+            "mux",
+            "lz4's records in 4 topics of 4 partitions into one shared topic, with eight labels",
+            "mux", 4_000_000, 230, codec="lz4", limit_s=120, peers=(TUNED, HELIOGRAPH, STRAIGHT), by_default=False,
+        ),
+        Scenario(
+            "link",
+            "the shared topic carried over",
+            "link", 4_000_000, 230, codec="lz4", limit_s=120, peers=(TUNED, HELIOGRAPH), by_default=False,
+        ),
+        Scenario(
+            "demux",
+            "the shared topic put back into 4 topics of 4 partitions, on its own cluster",
+            "demux", 4_000_000, 230, codec="lz4", limit_s=120, peers=(TUNED, HELIOGRAPH, STRAIGHT), by_default=False,
+        ),
+        Scenario(
+            "spokes",
+            "20 spokes of 20 topics, 20 records/s each and one spoke at 400, to one hub",
+            "spokes", 0, 230, partitions=1, rate_per_s=20, seconds=60, peers=(HELIOGRAPH,),
+            spokes=20, topics=20, flood=20, by_default=False,
+        ),
+        Scenario(
             "soak",
             "an hour at half the rate at which a full topic is copied",
             "soak", 4_000_000, 230, codec="lz4", rate_per_s=50, seconds=3600, peers=(HELIOGRAPH,),
@@ -150,6 +180,7 @@ SCENARIOS: dict[str, Scenario] = {
 # A name on the command line that stands for several scenarios.
 GROUPS: dict[str, tuple[str, ...]] = {
     "far": ("far-source", "far-target"),
+    "hub": ("mux", "link", "demux", "spokes"),
     "all": tuple(name for name, s in SCENARIOS.items() if s.by_default),
 }
 
@@ -169,7 +200,7 @@ class Threshold:
 
 
 def _faster(than: str, times: float) -> Threshold:
-    name = {TUNED: "MM2 tuned", LIMIT: "the limit"}[than]
+    name = {TUNED: "MM2 tuned", LIMIT: "the limit", STRAIGHT: "record by record"}[than]
     return Threshold("records_per_s", than, times, True, f"records/s at least {times:g} × {name}")
 
 
@@ -183,6 +214,10 @@ _BULK = (
     _faster(TUNED, 3),
     Threshold("cpu_us_window", TUNED, 0.1, False, "CPU per record at most 1/10 of MM2 tuned"),
     _faster(LIMIT, 0.8),
+)
+_STEP = (
+    _faster(TUNED, 1),
+    Threshold("cpu_us_window", TUNED, 0.25, False, "CPU per record at most 1/4 of MM2 tuned"),
 )
 THRESHOLDS: dict[str, tuple[Threshold, ...]] = {
     "lz4": _BULK,
@@ -204,6 +239,10 @@ THRESHOLDS: dict[str, tuple[Threshold, ...]] = {
         Threshold("partition_p99_ms", "", 500, False, "p99 ms of the others meanwhile under 500"),
     ),
     "cap": (Threshold("deviation_percent", "", 5, False, "off the cap by 5 % at most, in any 30 s"),),
+    "mux": (*_STEP, _faster(STRAIGHT, 5)),
+    "link": _STEP,
+    "demux": (*_STEP, _faster(STRAIGHT, 5)),
+    "spokes": (Threshold("p99_ms", "", 1000, False, "p99 of the other spokes' records under a second"),),
     "soak": (
         Threshold("memory_growth_percent", "", 5, False, "memory at the end at most 5 % above that after a tenth"),
         Threshold("descriptor_growth", "", 0, False, "no more descriptors at the end than after a tenth"),

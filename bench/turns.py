@@ -58,10 +58,10 @@ def copy(rig: Rig, job: Job, loaded: Loaded, run: int, say: Say) -> Row:
     if judged == EXACT:
         say("is compared", 1)
         judged = differences(rig.source.watch, job.topic, rig.target.watch, job.remote, loaded.ends) or EXACT
-    return Row(job.peer, run, judged, _copy_figures(progress, tree, loaded, began))
+    return Row(job.peer, run, judged, copy_figures(progress, tree, loaded, began))
 
 
-def _copy_figures(progress: list[tuple[float, float]], tree: Tree, loaded: Loaded, began: float) -> dict[str, float]:
+def copy_figures(progress: list[tuple[float, float]], tree: Tree, loaded: Loaded, began: float) -> dict[str, float]:
     figures = {"peak_mb": tree.peak_mb, "copied": progress[-1][1]}
     first = next((when for when, count in progress if count > 0), None)
     if first is not None:

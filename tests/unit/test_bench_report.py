@@ -97,7 +97,10 @@ def test_chart_is_an_svg_and_the_same_twice(tmp_path: Path) -> None:
 
 def test_selection_knows_groups_and_refuses_strangers() -> None:
     assert [s.name for s in select(("far", "lz4"))] == ["lz4", "far-source", "far-target"]
-    assert set(SCENARIOS) - {s.name for s in select(())} == {"translation", "beside", "cap", "soak"}  # minutes each
+    assert set(SCENARIOS) - {s.name for s in select(())} == {
+        *("translation", "beside", "cap", "soak"),  # minutes each
+        *("mux", "link", "demux", "spokes"),
+    }
     assert [s.name for s in select(("translation",))] == ["translation"]
     with pytest.raises(ValueError, match="no scenario called lz5"):
         select(("lz5",))

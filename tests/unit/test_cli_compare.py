@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.cli.compare import compare
-from heliograph.cli.demo import summarise
+from heliograph.cli.scene import summarise
 from heliograph.cli.traffic import _headers, _value
 
 A, B, C, D = b"a", b"b", b"c", b"d"

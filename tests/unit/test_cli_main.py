@@ -82,6 +82,10 @@ def test_help_imports_no_engine() -> None:
         (["offsets", "move"], "move"),
         (["adopt", "absent.properties"], "absent.properties: cannot be read"),
         (["demo", "--partitions", "0"], "--partitions"),
+        (["demo", "hub-spoke", "--spokes", "0"], "--spokes"),
+        (["demo", "hub-spoke", "--spokes", "99"], "--spokes"),
+        (["demo", "--seconds", "5", "hub-spoke"], "--seconds goes behind the name: heliograph demo hub-spoke"),
+        (["demo", "star"], "star"),
         (["doctor", "--output", "xml"], "xml"),
     ],
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from heliograph.batch import labels
+from heliograph.batch.labels import Absurd, Stamp
 from heliograph.cli.moments import moment
 from heliograph.messages import matching, mux
 from heliograph.messages.matching import Filter, header_test
 from heliograph.messages.reading import Message
-from heliograph.types import StartPoint
+from heliograph.types import StartPoint, TopicPartition
 
 NOW_MS = 1_800_000_000_000
 
@@ -142,17 +144,35 @@ def test_where_a_record_came_from() -> None:
         "source_topic": "outer",
         "source_partition": 0,
     }
-    backwards = mux.read(headers[:1] + headers[:1:-1])  # in any order, as long as it is said once
-    assert backwards == fields
+    backwards = mux.read(headers[:1] + headers[:1:-1])  # shown in any order, which is not ours
+    assert backwards == {**fields, "problem": Absurd.NO_PARTITION.words}
+
+
+@pytest.mark.parametrize("timestamp", [0, 1_793_491_200_007, -5, 1 << 60])
+def test_what_a_multiplexer_writes_is_read_to_the_millisecond(timestamp: int) -> None:
+    stamp = Stamp(TopicPartition("topic", 3), "spoke1:9092", "mux-replication_spoke1", "spoke1", "abc")
+    fields = mux.read((("own", b"1"), *labels.write(stamp, timestamp, 1041), ("added", b"on the way")))
+    assert fields is not None
+    assert (fields["source_timestamp"], fields["source_offset"], len(fields)) == (timestamp, 1041, 8)
+    assert mux.words(fields) == "spoke1 topic-3 offset 1041"
 
 
 def test_headers_that_are_absurd_are_shown_as_far_as_they_can_be() -> None:
     assert mux.read(()) is None
     assert mux.read((("trace", b"x"),)) is None
-    assert mux.read((("MUX_SOURCE_TOPIC", b"\xff"), ("MUX_SOURCE_IDENTIFIER", None))) is None
+    bad = mux.read(
+        (("MUX_SOURCE_TOPIC", b"\xff"), ("MUX_SOURCE_TOPIC_PARTITION", b"1"), ("MUX_SOURCE_IDENTIFIER", None))
+    )
+    assert bad == {"source_partition": 1, "problem": Absurd.TOPIC.words}
+    assert mux.words(bad) == f"?-1 ({Absurd.TOPIC.words})"
     odd = mux.read(
         (("MUX_SOURCE_TOPIC_PARTITION", b"9" * 40), ("MUX_SOURCE_TIMESTAMP", b"2023-06-05 12:34:56 +0000 UTC"))
     )
-    assert odd == {"source_partition": "9" * 40, "source_timestamp": "2023-06-05 12:34:56 +0000 UTC"}
+    assert odd == {
+        "source_partition": "9" * 40,
+        "source_timestamp": "2023-06-05 12:34:56 +0000 UTC",
+        "problem": Absurd.NO_TOPIC.words,
+    }
+    assert mux.words({"problem": "no"}) == "? (no)"
     assert mux.words({"source_partition": 3}) == "?-3"
     assert mux.words({"source_timestamp": 3}) == ""

@@ -123,6 +123,19 @@ def _copy(typingctx, out, at, source, start, size):
     return nb.types.void(out, nb.int64, source, nb.int64, nb.int64), generate
 
 
+@intrinsic
+def _eight(typingctx, b, at):
+    """Eight bytes as one number, in the machine's own order: to be compared, not read."""
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        word = builder.load(builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return nb.uint64(b, nb.int64), generate
+
+
 @_part
 def _long(b, at):
     value = np.int64(0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from heliograph.batch import kernels as k
 from heliograph.batch.columns import CORRUPT, OK, SMALLEST_RECORD
-from heliograph.batch.kernels import _copy, _kernel, _put_varint, _varint, _varint_size, nb
+from heliograph.batch.kernels import _copy, _eight, _kernel, _put_varint, _varint, _varint_size, nb
 from heliograph.batch.labels import NAMES, Absurd
 from heliograph.batch.texts import TEXT_BYTES, _number, _number_text, _time, _time_text
 
@@ -159,10 +159,19 @@ def _hash(b, at, size, partition):
 
 @nb.njit
 def _same(b, at, other, start, size):
-    for n in range(size - 1, -1, -1):  # noqa: SIM110 - numba has no `all`; names differ at their ends
-        if b[at + n] != other[start + n]:
+    """Whether two texts of this size are the same; both lie where they may be read."""
+    if size < 8:
+        for n in range(size):  # noqa: SIM110 - numba has no `all`
+            if b[at + n] != other[start + n]:
+                return False
+        return True
+    # By eight bytes, the last eight first: names differ at their ends. The first ones may overlap with those.
+    further: Any = np.int64(size - 8)
+    while further > 0:
+        if _eight(b, at + further) != _eight(other, start + further):
             return False
-    return True
+        further -= 8
+    return _eight(b, np.int64(at)) == _eight(other, np.int64(start))
 
 
 @_kernel(nb.int64(k._bytes, k._rows, k._longs))

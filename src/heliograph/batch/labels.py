@@ -164,7 +164,7 @@ def time_text(timestamp: int) -> str:
 def time_of(text: bytes) -> int | None:
     """Milliseconds since 1970. What is finer than that is cut off."""
     if _NUMBER.fullmatch(text):
-        return int(text) if -MOST - 1 <= int(text) <= MOST else None
+        return number_of(text)
     match = _TIME.fullmatch(text)
     if match is None:
         return None
@@ -181,9 +181,15 @@ def time_of(text: bytes) -> int | None:
     return (when - _EPOCH) // timedelta(milliseconds=1) + fraction_ms - shift_ms
 
 
+def number_of(text: bytes) -> int | None:
+    """Of 64 bits, as we write it: no sign but a minus, no zeros before it."""
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and -MOST - 1 <= number <= MOST else None
+
+
 def _offset(text: bytes) -> int | None:
-    number = int(text) if _NUMBER.fullmatch(text) else -1
-    return number if 0 <= number <= MOST else None
+    number = number_of(text)
+    return number if number is not None and number >= 0 else None
 
 
 _INTERNAL = re.compile(r"__.*|mm2.*[.-]internal|.*\.checkpoints\.internal")

@@ -15,6 +15,8 @@ from heliograph.batch import header
 # Runs of consecutive source offsets a piece may have (a compacted topic can have one per record).
 MOST_RUNS = 1 << 15
 
+Runs = tuple[tuple[int, int], ...]
+
 
 @dataclass(slots=True)
 class Piece:
@@ -25,7 +27,16 @@ class Piece:
     first_offset: int  # source offset of the first record
     next_offset: int  # source offset right after the last record
     max_timestamp: int
-    runs: tuple[tuple[int, int], ...]  # (source offset, length) of consecutive source offsets, in order
+    # An array until somebody asks: where records of many origins alternate, each is a run of its own, and lanes that
+    # share a source partition (strands) never ask. As tuples they would cost more than copying the records does.
+    spans: Runs | Any
+
+    @property
+    def runs(self) -> Runs:
+        """(source offset, length) of consecutive source offsets, in order."""
+        if not isinstance(self.spans, tuple):
+            self.spans = tuple((offset, length) for offset, length in self.spans.tolist())
+        return self.spans
 
 
 class Copy:
@@ -111,5 +122,5 @@ class Copy:
         return data
 
     def piece(self, data: bytearray | memoryview) -> Piece:
-        runs = tuple(map(tuple, self._runs[: self._state[c.T_RUNS]].tolist()))
-        return Piece(data, self.records, runs[0][0], self.next_offset, int(self._state[c.T_MAX_TS]), runs)
+        spans = self._runs[: self._state[c.T_RUNS]].copy()  # the whole of it must not outlive this
+        return Piece(data, self.records, int(spans[0, 0]), self.next_offset, int(self._state[c.T_MAX_TS]), spans)

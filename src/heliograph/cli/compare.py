@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from heliograph.errors import TimedOut
 
@@ -59,6 +59,18 @@ def _compare(topic: str, partition: int, source: Sequence[bytes], copy: Sequence
 
 def read(client: Mapping[str, str], topic: str, timeout_s: float = 60) -> Digests:
     """Every record of the topic up to its end as of now. Raises TimedOut when a partition does not get there."""
+    digests: Digests = {}
+    for partition in scan(
+        client, topic, lambda one, message: digests.setdefault(one, []).append(digest(message)), timeout_s
+    ):
+        digests.setdefault(partition, [])
+    return digests
+
+
+def scan(
+    client: Mapping[str, str], topic: str, take: Callable[[int, Message], None], timeout_s: float = 60
+) -> Sequence[int]:
+    """Lets `take` have every record with its partition, in the order of each log; which partitions there are."""
     consumer = Consumer(
         {
             **client,
@@ -72,7 +84,6 @@ def read(client: Mapping[str, str], topic: str, timeout_s: float = 60) -> Digest
     )
     try:
         partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
-        digests: Digests = {one: [] for one in partitions}
         consumer.assign([TopicPartition(topic, one, 0) for one in partitions])
         unread = set(partitions)
         deadline = time.monotonic() + timeout_s
@@ -83,18 +94,20 @@ def read(client: Mapping[str, str], topic: str, timeout_s: float = 60) -> Digest
                 error = message.error()
                 partition = message.partition()
                 if error is None and partition is not None:
-                    digests[partition].append(digest(message))
+                    take(partition, message)
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
                     unread.discard(partition)
                 else:
                     raise KafkaException(error)
-        return digests
+        return partitions
     finally:
         consumer.close()
 
 
-def digest(message: object) -> bytes:
-    content = (message.key(), message.value(), message.headers(), message.timestamp())  # type: ignore[attr-defined]
+def digest(message: Message, more: Sequence[tuple[str, bytes]] = ()) -> bytes:
+    """Of a record as it is, or as it would be with `more` headers."""
+    headers = [*(message.headers() or ()), *more] or None
+    content = (message.key(), message.value(), headers, message.timestamp())
     return hashlib.blake2b(repr(content).encode(), digest_size=16).digest()
 
 
@@ -105,5 +118,13 @@ def end_offsets(client: Mapping[str, str], topic: str) -> int:
         known = consumer.list_topics(timeout=10).topics.get(topic)
         partitions = known.partitions if known else ()
         return sum(consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in partitions)
+    finally:
+        consumer.close()
+
+
+def topics_of(client: Mapping[str, str]) -> list[str]:
+    consumer = Consumer({**client, "group.id": "heliograph-compare", "log_level": 2})
+    try:
+        return sorted(consumer.list_topics(timeout=10).topics)
     finally:
         consumer.close()

@@ -65,7 +65,7 @@ VERBS = {
     "run": ("heliograph.cli.run", "Mirror topics as an mm2.properties file says."),
     "connect": ("heliograph.cli.connect", "A node of a Connect cluster for MirrorMaker 2's connectors."),
     "users": ("heliograph.cli.users", "Who may use the REST API of `connect` and `run`."),
-    "demo": ("heliograph.cli.demo", "Two embedded clusters mirror each other before your eyes."),
+    "demo": ("heliograph.cli.demo", "Embedded clusters mirror each other, or a hub gathers its spokes."),
     "plan": ("heliograph.cli.plan", "What a start would make, alter and copy; writes nothing."),
     "offsets": ("heliograph.cli.offsets", "Where a flow stands, and where it shall go on."),
     "adopt": ("heliograph.cli.adopt", "What is found of a MirrorMaker 2, and what becomes of it."),

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Protocol, Self
@@ -29,6 +29,8 @@ COLOURS = {
     "stalled": "bold red",
     "failed": "bold red",
 }
+Draw = Callable[[Sequence[FlowStatus], int], Group]  # statuses and the terminal's width
+Line = Callable[[Sequence[FlowStatus]], str]
 PARKED_SHOWN = 8  # more would push the table off a terminal of 24 lines
 
 
@@ -42,18 +44,23 @@ class View(Protocol):
     ) -> None: ...
 
 
-def view(report_seconds: float, stdout: IO[str] | None = None) -> View:
-    """The table on a terminal, JSON lines anywhere else."""
+def view(
+    report_seconds: float, stdout: IO[str] | None = None, draw: Draw | None = None, line: Line | None = None
+) -> View:
+    """The table on a terminal, JSON lines anywhere else; of flows, or as `draw` and `line` have it."""
     out = stdout or sys.stdout
-    return TableView(Console(file=out)) if out.isatty() else JsonView(out, report_seconds)
+    if out.isatty():
+        return TableView(Console(file=out), draw or table)
+    return JsonView(out, report_seconds, line or json_line)
 
 
 class TableView:
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, draw: Draw | None = None) -> None:
+        self._draw = draw or table
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
     def update(self, statuses: Sequence[FlowStatus]) -> None:
-        self._live.update(table(statuses, self._live.console.width), refresh=True)
+        self._live.update(self._draw(statuses, self._live.console.width), refresh=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -68,8 +75,9 @@ class TableView:
 class JsonView:
     """One line every `report_seconds`, at once at the first update and once more at the end."""
 
-    def __init__(self, out: IO[str], report_seconds: float) -> None:
+    def __init__(self, out: IO[str], report_seconds: float, line: Line | None = None) -> None:
         self._out = out
+        self._line = line or json_line
         self._every_s = report_seconds
         self._next_s = 0.0
         self._unsaid: Sequence[FlowStatus] = ()
@@ -82,7 +90,7 @@ class JsonView:
 
     def _say(self) -> None:
         if self._unsaid:
-            self._out.write(json_line(self._unsaid) + "\n")
+            self._out.write(self._line(self._unsaid) + "\n")
             self._out.flush()
             self._unsaid = ()
 
@@ -95,9 +103,9 @@ class JsonView:
         self._say()
 
 
-def json_line(statuses: Sequence[FlowStatus]) -> str:
+def json_line(statuses: Sequence[FlowStatus], more: Mapping[str, object] | None = None) -> str:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return json.dumps({"time": now, "flows": [_plain(status) for status in statuses]})
+    return json.dumps({"time": now, **(more or {}), "flows": [_plain(status) for status in statuses]})
 
 
 def _plain(status: FlowStatus) -> dict[str, object]:
@@ -120,7 +128,7 @@ def table(statuses: Sequence[FlowStatus], width: int = 80) -> Group:
         drawn.add_column(heading, justify="right", no_wrap=True, min_width=narrowest)
     for status in statuses:
         drawn.add_row(*_cells(status, roomy))
-    return Group(drawn, *_notes(statuses))
+    return Group(drawn, *notes_of(statuses))
 
 
 def _cells(status: FlowStatus, roomy: bool) -> list[Text | str]:
@@ -138,7 +146,7 @@ def _cells(status: FlowStatus, roomy: bool) -> list[Text | str]:
     return cells
 
 
-def _notes(statuses: Sequence[FlowStatus]) -> list[Text]:
+def notes_of(statuses: Sequence[FlowStatus]) -> list[Text]:
     """Below the table, in words: why a flow does not run, and what is parked."""
     notes = [
         Text(f"{status.name}: {status.reason}", style=COLOURS.get(status.state, ""))

@@ -1,4 +1,4 @@
-"""Events for the demo: a thread that produces to both clusters at a modest, even rate, with confluent-kafka.
+"""Events for the demos: a thread that produces to all clusters at a modest, even rate, with confluent-kafka.
 
 The records are made to show what a copy must keep: keys and none, values and none, headers doubled and empty,
 timestamps of their own, every codec. Each is different from every other, so a missing, doubled or moved one shows.
@@ -68,6 +68,11 @@ class Events:
                 fix="See whether the machine has memory and disk left: heliograph doctor",
             )
         return self.produced
+
+    def produced_to(self, index: int) -> int:
+        """How many of them went to that stream."""
+        rounds, further = divmod(self.produced, len(self._streams))
+        return rounds + (index < further)
 
     def _produce(self) -> None:
         began = time.monotonic()

@@ -1,53 +1,83 @@
 """The headers by which a record of a multiplexed topic says where it came from, read for people. Pure.
 
-Shows what stands there and trusts none of it; whoever puts records back into their topics has rules of his own. Of
-several headers of one name the last counts: it was added last. A second topic begins anew: what stands before it says
-where the record had been before, or is the record's own.
+Names, numbers and times are those of `batch.labels`. Where that can put the record back, its reading is shown; beside
+it, and where it cannot, what stands there as it stands, with the reason. Then of several headers of one name the last
+counts, in any order, and a second topic begins anew: what stands before it says where the record had been before, or
+is the record's own.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from heliograph.batch import labels
+from heliograph.batch.labels import NAMES, Absurd, Label
 from heliograph.batch.records import Headers
 
-# header -> the field it becomes, and whether it is a number
 FIELDS = {
-    "MUX_SOURCE_TOPIC": ("source_topic", False),
-    "MUX_SOURCE_TOPIC_PARTITION": ("source_partition", True),
-    "MUX_SOURCE_OFFSET": ("source_offset", True),
-    "MUX_SOURCE_TIMESTAMP": ("source_timestamp", True),
-    "MUX_SOURCE_IDENTIFIER": ("source_identifier", False),
-    "MUX_SOURCE_CLUSTER_ID": ("source_cluster_id", False),
-    "MUX_SOURCE_BOOTSTRAP_SERVERS": ("source_bootstrap_servers", False),
-    "MUX_INTERMEDIATE_TOPIC": ("intermediate_topic", False),
+    Label.TOPIC: "source_topic",
+    Label.PARTITION: "source_partition",
+    Label.TIMESTAMP: "source_timestamp",
+    Label.BOOTSTRAP_SERVERS: "source_bootstrap_servers",
+    Label.INTERMEDIATE_TOPIC: "intermediate_topic",
+    Label.IDENTIFIER: "source_identifier",
+    Label.CLUSTER_ID: "source_cluster_id",
+    Label.OFFSET: "source_offset",
 }
+NUMBERS = (Label.PARTITION, Label.OFFSET)
+PROBLEM = "problem"  # the field that says why the record cannot be put back
 
 
 def read(headers: Headers) -> dict[str, Any] | None:
-    """The fields that are there and can be read; None if there is none."""
+    """The fields that are there and can be read, times in milliseconds; None if no header is of these names."""
+    if not any(name in NAMES for name, _ in headers):
+        return None
+    found = _standing(headers)
+    origin = labels.read(headers)
+    if isinstance(origin, Absurd):
+        return {**found, PROBLEM: origin.words}
+    meant = {
+        Label.TOPIC: origin.tp.topic,
+        Label.PARTITION: origin.tp.partition,
+        Label.TIMESTAMP: origin.timestamp,
+        Label.OFFSET: origin.offset,
+    }
+    return found | {FIELDS[label]: value for label, value in meant.items() if value is not None}
+
+
+def _standing(headers: Headers) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in headers:
-        field, number = FIELDS.get(name, ("", False))
-        if field == "source_topic" and field in found:
+        if name not in NAMES:
+            continue
+        label = Label(NAMES.index(name))
+        if label is Label.TOPIC and FIELDS[label] in found:
             found.clear()
-        if not field or value is None:
+        if value is None:
             continue
         try:
-            text = value.decode()
+            found[FIELDS[label]] = _value(label, value)
         except UnicodeDecodeError:
-            found.pop(field, None)
-            continue
-        # The seed's own programs write times as text: then it is shown as it stands.
-        found[field] = int(text) if number and text.removeprefix("-").isdecimal() and len(text) < 20 else text
-    return found or None
+            found.pop(FIELDS[label], None)
+    return found
+
+
+def _value(label: Label, value: bytes) -> str | int:
+    """A number or a time if it is one, else the text."""
+    if label is Label.TIMESTAMP:
+        number = labels.time_of(value)
+    else:
+        number = labels.number_of(value) if label in NUMBERS else None
+    return value.decode() if number is None else number
 
 
 def words(fields: dict[str, Any]) -> str:
-    """`spoke1 topic-3 offset 1041`, as far as it is known."""
+    """`spoke1 topic-3 offset 1041`, as far as it is known, and what is wrong with it."""
     who = fields.get("source_identifier") or fields.get("source_cluster_id") or fields.get("source_bootstrap_servers")
     topic, partition = fields.get("source_topic"), fields.get("source_partition")
     parts = [who, topic if partition is None else f"{topic or '?'}-{partition}"]
     if "source_offset" in fields:
         parts.append(f"offset {fields['source_offset']}")
+    if PROBLEM in fields:
+        parts = [*(parts if any(parts) else ["?"]), f"({fields[PROBLEM]})"]
     return " ".join(str(part) for part in parts if part)
