@@ -24,8 +24,10 @@ MIRROR = "org.apache.kafka.connect.mirror."
 
 # Keys of connectors that look like keys of clusters called `source` and `target`, which many are; and some of ours.
 FLOW_ALIASES = ("source.cluster.alias", "target.cluster.alias")
-OURS = ("target.partitions", "mux.partitions", "mux.headers", "mux.via", "demux.headers")
-OURS += ("demux.weight", "demux.max.bytes.per.second")
+OURS = (
+    *("target.partitions", "mux.partitions", "mux.headers", "mux.via"),
+    *("demux.headers", "demux.weight", "demux.max.bytes.per.second"),
+)
 FLOW_NAMES = (*FLOW_ALIASES, *OURS)
 
 ALLOWED: dict[str, tuple[str, ...]] = {
