@@ -98,7 +98,7 @@ def _shorten(lines: list[str], alias: str) -> None:
     """The numbers of lines stay: a line that is joined leaves an empty place."""
     one = _clusters(lines)
     text = "".join(lines[one.first - 1 : one.end - 1])
-    name, gap = re.escape(alias), r"(?:\s|\\\r?\n)*"
+    name, gap = re.escape(alias), r"(?:\s|\\(?:\r\n|\n|\r))*"
     left = re.sub(rf",{gap}{name}(?=[\s,\\]|$)", "", text, count=1)
     if left == text:
         left = re.sub(rf"(?<=[\s=:,]){name}{gap},[ \t]*", "", text, count=1)
