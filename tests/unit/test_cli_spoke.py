@@ -1,5 +1,5 @@
-"""`heliograph spoke` in the small: words for a state, files written whole or put back, draining watched, hubs that begin
-without a spoke."""
+"""`heliograph spoke` in the small: words for a state, files written whole or put back, draining watched, hubs that
+begin without a spoke."""
 
 from __future__ import annotations
 
