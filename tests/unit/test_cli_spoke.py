@@ -54,6 +54,8 @@ def a_topic(reason: str = "") -> dict[str, Any]:
         ({FIRST.mux.name: said("stalled", "no answer")}, "", ("stalled", "no answer")),
         ({FIRST.mux.name: said("stopped", "stopped by kim", "stopped")}, "", ("stopped", "stopped by kim")),
         ({FIRST.mux.name: said("idle"), DEMUX: said()}, "", ("idle", "")),
+        ({FIRST.mux.name: said(), DEMUX: said("paused", "by kim")}, "", ("paused", f"{DEMUX}: by kim")),
+        ({FIRST.mux.name: said(), DEMUX: said("stalled", "another's")}, "", ("running", "")),
         ({DEMUX: said()}, "", ("elsewhere", "spoke1->hub.mux is not run here")),
     ],
 )

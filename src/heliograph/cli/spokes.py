@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Outlines = Mapping[str, Mapping[str, Any]]  # by flow, of those that run here
 
+WHOLE = ("starting", "restarting", "failed", "paused", "stopped")  # states of a flow that are every topic's
 LOOK_S = 1.0  # between two looks at what is left: positions are written once a second
 OUTLINE_S = 10.0
 
@@ -79,6 +80,8 @@ def state_of(spoke: Spoke, said: Outlines, dead: str) -> tuple[str, str]:
         return str(mux["ordered"] or mux["state"]), str(mux["reason"])
     for flow, topic in _further(spoke):
         outline = said.get(flow, {})
+        if outline.get("state") in WHOLE:
+            return str(outline["state"]), f"{flow}: {outline['reason']}"
         trouble = outline.get("parked", {}).get(topic) or outline.get("topics", {}).get(topic, {}).get("reason")
         if trouble and outline.get("topics", {}).get(topic):
             return "stalled", f"{flow}: {trouble}"
