@@ -65,13 +65,13 @@ class ConfigError(HeliographError):
 
     condition = "CONFIG"
 
-    def __init__(self, problems: list[str] | str, *, source: str = "") -> None:
+    def __init__(self, problems: list[str] | str, *, source: str = "", fix: str = "") -> None:
         self.problems = [problems] if isinstance(problems, str) else problems
         self.source = source
         head = f"{source}: " if source else ""
         text = self.problems[0] if len(self.problems) == 1 else "\n  - ".join(["", *self.problems])
         count = "" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        super().__init__(f"{head}{count}{text}")
+        super().__init__(f"{head}{count}{text}", fix=fix)
 
 
 class WireError(HeliographError):

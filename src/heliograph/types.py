@@ -144,6 +144,7 @@ class Demux:
     keep_headers: bool
     spoke: Cluster  # where its records came from: asked how the topics are that are to be made
     replication_factor: int = 2
+    weight: int = 1  # its share of the hub, beside the other spokes'
 
 
 @dataclass(frozen=True, slots=True)

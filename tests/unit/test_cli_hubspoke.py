@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from heliograph.batch.labels import Stamp, write
-from heliograph.cli import compare, homecoming, hubspoke, spokes
+from heliograph.cli import compare, homecoming, hubspoke, hubtable
 from heliograph.cli.homecoming import Spoke
 from heliograph.config.load import parse
 from heliograph.flow.status import FlowReport, FlowStatus, PartitionStatus
@@ -72,7 +72,7 @@ def test_its_file_is_one_that_run_takes(via: str, names: set[str]) -> None:
     assert config.heartbeat_only == ()
     flows = {flow.name: flow for flow in config.flows}
     assert names <= set(flows)
-    steps = spokes.steps_of(config.flows)
+    steps = hubtable.steps_of(config.flows)
     assert [one.spoke for one in steps] == ["spoke1", "spoke2"]
     assert {name for one in steps for name in (one.mux, one.link, one.demux) if name} == names
     shared = "mux-replication_spoke1" if via == "straight" else "spoke1.mux-replication_spoke1"
@@ -102,7 +102,7 @@ def test_a_record_without_labels_is_nobodys() -> None:
         assert homecoming.whose_is(Message(headers)) is None  # type: ignore[arg-type]
 
 
-STEPS = spokes.Steps("spoke1", "spoke1->spoke1.mux", "spoke1->hub", "hub->hub.demux", "spoke1.mux-replication_spoke1")
+STEPS = hubtable.Steps("spoke1", "spoke1->spoke1.mux", "spoke1->hub", "hub->hub.demux", "spoke1.mux-replication_spoke1")
 
 
 def reports(lag: int | None = 4, state: str = "running") -> list[FlowReport]:
@@ -124,18 +124,18 @@ def partition(topic: str, number: int, records: int, lag: int | None = 0) -> Par
 
 
 def test_a_row_is_put_together_from_three_flows() -> None:
-    row = spokes.row(STEPS, 120, reports())
-    assert row == spokes.Row("spoke1", "running", 120, 100, 90, 80, 10.0, 16)
-    assert spokes.row(STEPS, 120, reports(lag=None)).behind is None
-    assert spokes.row(STEPS, 120, reports(state="parked")).state == "parked"
-    assert spokes.row(STEPS, 0, []) == spokes.Row("spoke1", "starting", 0, 0, 0, 0, 0.0, None)
+    row = hubtable.row(STEPS, 120, reports())
+    assert row == hubtable.Row("spoke1", "running", 120, 100, 90, 80, 10.0, 16)
+    assert hubtable.row(STEPS, 120, reports(lag=None)).behind is None
+    assert hubtable.row(STEPS, 120, reports(state="parked")).state == "parked"
+    assert hubtable.row(STEPS, 0, []) == hubtable.Row("spoke1", "starting", 0, 0, 0, 0, 0.0, None)
 
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_fits_its_terminal(width: int) -> None:
-    rows = [spokes.row(STEPS, 12_345_678, reports()), spokes.row(STEPS, 1, reports(state="restarting"))]
+    rows = [hubtable.row(STEPS, 12_345_678, reports()), hubtable.row(STEPS, 1, reports(state="restarting"))]
     console = Console(width=width, record=True, file=io.StringIO())
-    board = spokes.Board(lambda: rows)
+    board = hubtable.Board(lambda: rows)
     console.print(board.draw([], width))
     text = console.export_text()
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import click
 
-from heliograph.cli import compare, homecoming, scene, show, spokes, watch
+from heliograph.cli import compare, homecoming, hubtable, scene, show, watch
 from heliograph.cli.logs import log_options
 from heliograph.cli.run import make_runner
 from heliograph.cli.traffic import Events, Stream
@@ -69,11 +69,11 @@ def command(count: int, seconds: float | None, rate: int, partitions: int, via: 
         runner = make_runner(flows, None, {}, 60.0)
         streams = [Stream(name, clusters[name].confluent(), topic, partitions) for name in names for topic in TOPICS]
         events = Events(streams, rate)
-        steps = spokes.steps_of(flows)
+        steps = hubtable.steps_of(flows)
 
-        def look() -> list[spokes.Row]:
+        def look() -> list[hubtable.Row]:
             reports = runner.report()
-            return [spokes.row(one, _produced(events, streams, one.spoke), reports) for one in steps]
+            return [hubtable.row(one, _produced(events, streams, one.spoke), reports) for one in steps]
 
         board = spokes.Board(look)
         first = scene.FirstRecord(begun, lambda status: status.name == steps[0].demux and status.records > 0)

@@ -133,6 +133,8 @@ spoke1->hub.demux = original
   MirrorMaker, with `topics` set to the shared topic) carries it over.
 - `demux = original` calls topics as on the source, so that those of several sources meet; `prefixed` calls them
   `spoke1.topic`. Without `demux` records stay in the shared topic.
+- `demux.weight` is a source's share of the target while that is the limit: with 3 beside 1 it gets three quarters.
+  `demux.max.bytes.per.second` is the most that is put back of it, whatever is free.
 - `mux.headers` is a list of the headers that are written: `MUX_SOURCE_TIMESTAMP`, `MUX_SOURCE_BOOTSTRAP_SERVERS`,
   `MUX_INTERMEDIATE_TOPIC`, `MUX_SOURCE_IDENTIFIER`, `MUX_SOURCE_CLUSTER_ID`, `MUX_SOURCE_OFFSET`; `MUX_SOURCE_TOPIC`
   and `MUX_SOURCE_TOPIC_PARTITION` are written always.

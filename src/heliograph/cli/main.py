@@ -73,6 +73,7 @@ VERBS = {
     "pause": ("heliograph.cli.pause", "Pause a flow, a topic or a partition that runs."),
     "resume": ("heliograph.cli.resume", "Let what was paused or stopped go on."),
     "stop": ("heliograph.cli.stop", "Stop a flow, a topic or a partition; the rest goes on."),
+    "spoke": ("heliograph.cli.spoke", "Spokes of a hub: how they fare; one more or less while it runs."),
     "connectors": ("heliograph.cli.connectors", "Connectors of a Kafka Connect worker: deployed, watched, steered."),
     "doctor": ("heliograph.cli.doctor", "Check this machine, a file and its clusters; say what to fix."),
     "kafka": ("heliograph.cli.kafka", "A real Kafka on this machine, to play with."),

@@ -24,7 +24,10 @@ MIRROR = "org.apache.kafka.connect.mirror."
 
 # Keys of connectors that look like keys of clusters called `source` and `target`, which many are; and some of ours.
 FLOW_ALIASES = ("source.cluster.alias", "target.cluster.alias")
-OURS = ("target.partitions", "mux.partitions", "mux.headers", "mux.via", "demux.headers")
+OURS = (
+    *("target.partitions", "mux.partitions", "mux.headers", "mux.via"),
+    *("demux.headers", "demux.weight", "demux.max.bytes.per.second"),
+)
 FLOW_NAMES = (*FLOW_ALIASES, *OURS)
 
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -51,6 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 MINIMUM = {"tasks.max": 1, "offset.lag.max": 0, "admin.timeout.ms": 1, "offset.flush.interval.ms": 1}
 MINIMUM |= {"offset.storage.partitions": 1, "sasl.login.read.timeout.ms": 1, "mux.partitions": 1}
+MINIMUM |= {"demux.weight": 1, "demux.max.bytes.per.second": 1}
 # What these decide cannot be left undone with a warning: records would be changed, chosen or counted otherwise.
 DECISIVE = {"topic.filter.class", "group.filter.class", "config.property.filter.class", "transforms"}
 DECISIVE |= {*FLOW_ALIASES}
@@ -168,6 +172,8 @@ _FLOW = _rows(
     mux.via | STRING | straight | To the target at once, or by an `intermediate` topic on the source. Heliograph's own.
     demux | STRING | - | Put the records back on the target: `original` names, or `prefixed`. Heliograph's own.
     demux.headers | STRING | keep | Whether records put back `keep` those headers, or `strip` them. Heliograph's own.
+    demux.weight | INT | 1 | The source's share of the target, beside others', if that is the limit. Heliograph's own.
+    demux.max.bytes.per.second | LONG | - | At most so much of the source is put back in a second. Heliograph's own.
     """,
     honoured=True,
 )

@@ -23,9 +23,10 @@ from heliograph.config.reader import Reader
 from heliograph.config.report import Report
 from heliograph.config.views import View
 from heliograph.javaregex import java_regex
-from heliograph.types import MUX_HEADERS, Cluster, Demux, Flow, Mux
+from heliograph.types import MUX_HEADERS, Cap, Cluster, Demux, Flow, Mux
 
 KEYS = ("mux.identifier", "mux.topic", "mux.partitions", "mux.headers", "mux.via", "demux", "demux.headers")
+BACK_KEYS = ("demux.headers", "demux.weight", "demux.max.bytes.per.second")  # mean something only with `demux`
 DEFAULT_PARTITIONS = 4
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -38,6 +39,8 @@ class Chosen:
     intermediate: bool  # by a topic on the source, which the pair's flow, or any MirrorMaker, carries over
     back: Literal["", "original", "prefixed"]
     keep_headers: bool
+    weight: int = 1
+    cap_bytes_per_s: int = 0  # of what is put back of it; 0: none
 
 
 # By the pair's name: its flow as it would be without, what was chosen, and its source as a cluster to write to.
@@ -60,24 +63,27 @@ def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
     via = reader.choice(view, "mux.via", "straight")
     back = reader.read(view, "demux", _back, "")
     keep = reader.choice(view, "demux.headers", "keep")
+    weight = reader.integer(view, "demux.weight", 1)
+    cap = reader.integer(view, "demux.max.bytes.per.second", 0)
     if reader.setting(view, "mux.topics") is None:
         _refuse_alone(view, reader)
         return None
     if topic in topics:
         reader.report.refuse(view["mux.topics"].entry, f"{topic} is the shared topic itself: leave it out")
-    own = reader.setting(view, "demux.headers")
-    if not back and own is not None and own.entry.key != "demux.headers":  # at the top level it is for those that do
-        reader.report.refuse(view["demux.headers"].entry, "nothing is put back: set demux = original or prefixed too")
+    for name in BACK_KEYS:
+        own = reader.setting(view, name)
+        if not back and own is not None and own.entry.key != name:  # at the top level it is for those that do
+            reader.report.refuse(own.entry, "nothing is put back: set demux = original or prefixed too")
     mux = Mux(topics, topic, identifier, partitions, headers, hub)
     kind: Literal["", "original", "prefixed"] = "original" if back == "original" else "prefixed" if back else ""
-    return Chosen(mux, via == "intermediate", kind, keep == "keep")
+    return Chosen(mux, via == "intermediate", kind, keep == "keep", weight, cap)
 
 
 def _refuse_alone(view: View, reader: Reader) -> None:
     """Keys that say how, where nothing says what."""
     if "mux.topics" in view:
         return  # it was refused itself
-    for name in KEYS:
+    for name in (*KEYS, *BACK_KEYS[1:]):
         found = reader.setting(view, name)
         if found is not None and found.entry.key != name:  # at the top level it is for those that have `mux.topics`
             reader.report.refuse(found.entry, "has no effect: this flow has no mux.topics. Set it, or remove this line")
@@ -96,24 +102,24 @@ def rest_of(flow: Flow, chosen: Chosen, *, told: bool) -> Flow:
 def flows_of(pairs: Pairs) -> list[Flow]:
     """Those that multiplex, and one for each hub that puts back."""
     found: list[Flow] = []
-    hubs: dict[str, list[tuple[Flow, Demux]]] = {}
+    hubs: dict[str, list[tuple[Flow, Demux, int]]] = {}
     for flow, chosen, writable in pairs.values():
         target = writable if chosen.intermediate else flow.target
         topic = f"mm2-mux.{flow.source.alias}.{flow.target.alias}.internal"
         caps = () if chosen.intermediate else flow.caps  # a cap is for what crosses over
         found.append(replace(_bare(flow), target=target, mux=chosen.mux, positions_topic=topic, caps=caps))
         if chosen.back:
-            hubs.setdefault(flow.target.alias, []).append((flow, _demux(flow, chosen)))
+            hubs.setdefault(flow.target.alias, []).append((flow, _demux(flow, chosen), chosen.cap_bytes_per_s))
     for alias, some in hubs.items():
         first = some[0][0]
         found.append(
             replace(
                 _bare(first),
                 source=first.target,
-                caps=(),
+                caps=tuple(Cap(cap, rule.topic.replace(".", r"\.")) for _, rule, cap in some if cap),
                 start=(),
                 start_at="earliest",
-                demux=tuple(rule for _, rule in some),
+                demux=tuple(rule for _, rule, _ in some),
                 positions_topic=f"mm2-demux.{alias}.internal",
             )
         )
@@ -123,7 +129,7 @@ def flows_of(pairs: Pairs) -> list[Flow]:
 def _demux(flow: Flow, chosen: Chosen) -> Demux:
     shared = policy.remote_topic(flow, chosen.mux.topic) if chosen.intermediate else chosen.mux.topic
     prefix = f"{flow.source.alias}{flow.naming.separator}" if chosen.back == "prefixed" else ""
-    return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor)
+    return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor, chosen.weight)
 
 
 def _bare(flow: Flow) -> Flow:
@@ -198,9 +204,13 @@ def explained(flow: Flow) -> tuple[Explained, ...]:
     if flow.mux is not None:
         rows += [Explained("from", ", ".join(flow.mux.topics)), Explained("into", flow.mux.topic)]
     rows += [
-        Explained(f"from {rule.topic}", f"into {rule.prefix or ''}<topic>, asking {rule.spoke.alias} how it is")
+        Explained(
+            f"from {rule.topic}",
+            f"into {rule.prefix or ''}<topic>, asking {rule.spoke.alias} how it is; weight {rule.weight}",
+        )
         for rule in flow.demux
     ]
+    rows += [Explained(f"at most of {cap.topics}", f"{cap.bytes_per_s} bytes/s") for cap in flow.caps if cap.topics]
     return tuple(rows)
 
 

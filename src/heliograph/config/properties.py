@@ -24,6 +24,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """The lines of a file that an entry stands on, from 1; `end` is the first behind it."""
+
+    key: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Properties:
     """The entries of a file in order, the last of equal keys; `repeated` has the ones that lost, `malformed` the
     lines that Java would refuse."""
@@ -37,7 +46,7 @@ def parse(data: bytes) -> Properties:
     entries: dict[str, Entry] = {}
     repeated: list[Entry] = []
     malformed: list[tuple[int, str]] = []
-    for number, line in _logical_lines(_decode(data)):
+    for number, _, line in _logical_lines(decode(data)[0]):
         raw_key, raw_value = _split(line)
         try:
             entry = Entry(_unescape(raw_key), _unescape(raw_value), number)
@@ -50,27 +59,55 @@ def parse(data: bytes) -> Properties:
     return Properties(entries, tuple(repeated), tuple(malformed))
 
 
-def _decode(data: bytes) -> str:
+def stretches(text: str) -> Iterator[Stretch]:
+    """Every entry in order, also those that lose; what Java would refuse is left out."""
+    for first, end, line in _logical_lines(text):
+        try:
+            yield Stretch(_unescape(_split(line)[0]), first, end)
+        except ValueError:
+            continue
+
+
+def decode(data: bytes) -> tuple[str, str]:
+    """The text and its encoding."""
     try:
-        return data.decode("utf-8-sig")
+        encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"
+        return data.decode(encoding), encoding
     except UnicodeDecodeError:
-        return data.decode("latin-1")
+        return data.decode("latin-1"), "latin-1"
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def split_lines(text: str) -> list[str]:
+    """Each with its end; the last may have none."""
+    ends = [found.end() for found in _LINE_END.finditer(text)]
+    lines = [text[begin:end] for begin, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+    return lines if lines[-1] else lines[:-1]
+
+
+def escaped(value: str) -> str:
+    """As it stands behind `key = `."""
+    text = (
+        value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\f", "\\f")
+    )
+    return "\\" + text if text.startswith(" ") else text
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
     """Joins continued lines. A continuation is never a comment, and a blank one ends the entry."""
     lines = iter(enumerate(_LINE_END.split(text), start=1))
     for number, raw in lines:
         line = raw.lstrip(_BLANK)
         if not line or line[0] in "#!":
             continue
+        end = number + 1
         while _is_continued(line):
-            _, following = next(lines, (0, ""))
+            last, following = next(lines, (0, ""))
+            end = max(end, last + 1)
             line = line[:-1] + following.lstrip(_BLANK)
             if not following.strip(_BLANK):
                 break
         if line:
-            yield number, line
+            yield number, end, line
 
 
 def _is_continued(line: str) -> bool:

@@ -1,7 +1,8 @@
 """Before anything is written: every cluster of every flow reached and let in, no flow from a cluster to itself.
 
 All flows are checked before the first may create a topic, so that a typing error in one leaves no traces of the others.
-What a principal may do on topics is not asked here: it shows when a topic is used.
+What a principal may do on topics is not asked here: it shows when a topic is used. A hub does not wait for a spoke that
+is not there: its flows are begun when it is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from heliograph.errors import HeliographError, SameCluster
+from heliograph.errors import HeliographError, SameCluster, TimedOut, Unreachable
 from heliograph.types import Cluster, Flow
 from heliograph.wire import Client
 
@@ -24,6 +25,21 @@ def check_clusters(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> None:
     for flow, source_id, target_id in zip(flows, ids[::2], ids[1::2], strict=True):
         if source_id == target_id and not flow.staged:
             raise same_cluster(flow, source_id)
+
+
+def absent_spokes(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> frozenset[str]:
+    """Aliases of spokes that do not answer. If none does, none is named: then something else is wrong, and is to be
+    said."""
+    clusters = {flow.source.alias: flow.source for flow in flows if flow.mux is not None}
+    clusters |= {rule.spoke.alias: rule.spoke for flow in flows for rule in flow.demux}
+    for hub in {flow.target.alias for flow in flows if flow.demux}:
+        clusters.pop(hub, None)
+    if not clusters:
+        return frozenset()
+    with ThreadPoolExecutor(len(clusters), thread_name_prefix="reach") as pool:
+        asked = {alias: pool.submit(_cluster_id, cluster, timeout_s) for alias, cluster in clusters.items()}
+    found = frozenset(alias for alias, one in asked.items() if isinstance(one.exception(), (Unreachable, TimedOut)))
+    return found if len(found) < len(clusters) else frozenset()
 
 
 def check_targets(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> None:

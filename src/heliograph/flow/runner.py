@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from heliograph.errors import EngineError, FlowError, HeliographError
+from heliograph.errors import EngineError, FlowError, HeliographError, TimedOut, Unreachable
 from heliograph.flow.changes import Way, way
 from heliograph.flow.charge import Charge
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.helm import Steered
 from heliograph.flow.hub import Hub
-from heliograph.flow.reach import check_clusters, check_targets
+from heliograph.flow.reach import absent_spokes, check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowReport, FlowStatus, Generation, Scope, Word
 from heliograph.flow.tenure import settle
@@ -103,13 +103,13 @@ class Runner:
             engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
             try:
                 flows = [coordinator.flow for coordinator in coordinators]
-                check_clusters(flows)
-                settle(flows, take_over=self._take_over)
+                late = _reach(flows)
+                settle([flow for flow in flows if flow.name not in late], take_over=self._take_over)
             except HeliographError:
                 self._hub.close()
                 raise
             engine = pool.submit(lambda: self._start_engine(engine_class.result()))
-            opened = [pool.submit(coordinator.open) for coordinator in coordinators]
+            opened = [pool.submit(one.open) for one in coordinators if one.flow.name not in late]
             problems = [f.exception() for f in opened if f.exception() is not None]
             if problems or engine.exception() is not None:
                 if engine.exception() is None:
@@ -118,7 +118,7 @@ class Runner:
                 raise problems[0] or engine.exception() or EngineError("start failed")
             self._engine = engine.result()
         for coordinator in coordinators:
-            self._charge(coordinator, opened=True)
+            self._charge(coordinator, opened=coordinator.flow.name not in late)
 
     def _charge(self, coordinator: Coordinator, *, opened: bool) -> None:
         assert self._engine is not None
@@ -306,6 +306,23 @@ class EngineOnce:
                     self._engine.stop(timeout_s)
             finally:
                 self._lock.release()
+
+
+def _reach(flows: Sequence[Flow]) -> frozenset[str]:
+    """Names of flows that are begun later, since a spoke is not there; whatever else is wrong is raised."""
+    try:
+        check_clusters(flows)
+        return frozenset()
+    except (Unreachable, TimedOut) as error:
+        absent = absent_spokes(flows)
+        if not absent:
+            raise
+        late = frozenset(flow.name for flow in flows if absent & {flow.source.alias, flow.target.alias})
+        log.warning(
+            "a hub begins without some of its spokes", spokes=sorted(absent), flows=sorted(late), why=str(error)
+        )
+    check_clusters([flow for flow in flows if flow.name not in late])
+    return late
 
 
 def _import_engine() -> type[Engine]:

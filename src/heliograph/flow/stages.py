@@ -225,8 +225,8 @@ class DemuxSurvey:
             refused = frozenset(found[tp]) & placed.refused
             strands = (tp, *(TopicPartition(rule.prefix + origin.topic, origin.partition) for origin in there))
             stages: tuple[Stage, ...] = (
-                PutBack(None, rule.keep_headers, refused),
-                *(PutBack(origin, rule.keep_headers) for origin in there),
+                PutBack(None, rule.keep_headers, refused, rule.weight),
+                *(PutBack(origin, rule.keep_headers, weight=rule.weight) for origin in there),
             )
             limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
             routes.append(Route(tp, topic.id, tp, limit, strands, stages, limits))

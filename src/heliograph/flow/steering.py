@@ -1,4 +1,4 @@
-"""What can be asked of a running process from outside: who it is, and pause, resume, stop and apply.
+"""What can be asked of a running process from outside: who it is, how flows are, and pause, resume, stop and apply.
 
 Answers for what a request means and for refusing one that means nothing; it knows no sockets, so that whoever can reach
 the process may use it: the control socket (`control`), or an HTTP API.
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from heliograph.errors import ControlError, FlowError
 from heliograph.flow.helm import Steered
+from heliograph.flow.outline import outline
 from heliograph.flow.status import FlowReport, Generation, Scope, Word
 
 WORDS: Mapping[str, Word] = {"pause": "paused", "stop": "stopped", "resume": "running"}
@@ -42,15 +43,23 @@ class Steering:
         word = request["do"]
         if word == "about":
             return self._about()
+        if word == "outline":
+            return {"flows": self._outlines(request)}
         if word == "apply":
             return self._apply(_text(request, "by"))
         if word in WORDS:
             return self._steer(word, request)
-        raise ControlError(f"no word {word!r}: there is about, apply, {', '.join(WORDS)}")
+        raise ControlError(f"no word {word!r}: there is about, outline, apply, {', '.join(WORDS)}")
 
     def _about(self) -> dict[str, Any]:
         generation = asdict(self._runner.generation)
         return {"pid": os.getpid(), "file": generation["file"], "flows": self._runner.flows, "generation": generation}
+
+    def _outlines(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = request.get("flows")
+        if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
+            raise ControlError("'flows' is a list of their names")
+        return {one.status.name: outline(one) for one in self._runner.report() if one.status.name in wanted}
 
     def _steer(self, word: str, request: Mapping[str, Any]) -> dict[str, Any]:
         flow, scope = _text(request, "flow"), _scope(request)

@@ -9,6 +9,8 @@ Invariants:
   a. Batches of one lane travel on one connection in the order of their sequences; a lane changes it with no answer due.
   b. A request holds at most one batch of a partition, also where several lanes write to it (a topic that is divided).
   c. A lane's answer is used only while the lane still holds the batch it is about (it may have lost track since).
+  d. A lane that was left out of a full request is before those in it next time; of several spokes each has its share of
+     requests (`mirror.turns`), so what one floods waits for itself.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.lane import Lane, Sent, Verdict
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.timing import Tellings
+from heliograph.mirror.turns import Party, Turns, party_of
 from heliograph.mirror.warden import RECORD_CODES, Warden
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Connection, Produced, broker_error, is_retriable, produce_request, produced
@@ -67,6 +70,7 @@ class Pusher:
     key: int
     connection: Connection
     requests: deque[Request] = field(default_factory=deque)  # on their way; answers come in the same order
+    turns: Turns = field(default_factory=Turns)
 
 
 class Target:
@@ -85,6 +89,8 @@ class Target:
         self._lanes = list(lanes)
         counted = Counter(lane.spec.remote for lane in self._lanes)
         self._shared = {remote for remote, times in counted.items() if times > 1}  # several lanes write to these
+        parties = {lane: party_of(lane.spec) for lane in self._lanes}
+        self._parties = parties if len(set(parties.values())) > 1 else {}  # one alone shares with nobody
         self._drained, self._lost_track, self._too_large = drained, lost_track, too_large
         self._warden = warden
         self._pushers: dict[int, Pusher] = {}
@@ -164,18 +170,10 @@ class Target:
         most = self.pace.request_bytes
         while len(pusher.requests) < REQUESTS_IN_FLIGHT:
             request = Request(now)
-            taken: set[TopicPartition] = set()
-            for lane in lanes:
-                if request.size >= most:
-                    break
-                if taken and lane.spec.remote in taken:
-                    continue  # invariant b; its turn comes with the next request
-                if lane.sendable(now) and (sent := self._next(lane)) is not None:
-                    request.batches.append((lane, sent))
-                    request.size += len(sent.piece.data)
-                    if self._shared and lane.spec.remote in self._shared:
-                        taken.add(lane.spec.remote)
-                    self._drained(lane)
+            if self._parties:
+                taken = self._fill_by_turns(pusher.turns, request, lanes, most, now)
+            else:
+                taken = self._fill(request, lanes, most, now)
             self._add_notes(request, notes)
             if not request.batches and not request.notes:
                 break
@@ -192,11 +190,43 @@ class Target:
             if lane.idle:
                 self._active.pop(lane, None)
 
+    def _fill(self, request: Request, lanes: Iterable[Lane], most: int, now: float) -> bool:
+        """A batch of each, as far as they fit. Whether there is a partition among them that others write to as well."""
+        taken: set[TopicPartition] = set()
+        for lane in lanes:
+            if request.size >= most:
+                break
+            if taken and lane.spec.remote in taken:
+                continue  # invariant b; its turn comes with the next request
+            if lane.sendable(now) and (sent := self._next(lane)) is not None:
+                request.batches.append((lane, sent))
+                request.size += len(sent.piece.data)
+                if self._shared and lane.spec.remote in self._shared:
+                    taken.add(lane.spec.remote)
+                self._drained(lane)
+        return bool(taken)
+
+    def _fill_by_turns(self, turns: Turns, request: Request, lanes: list[Lane], most: int, now: float) -> bool:
+        """The same, party by party (invariant d)."""
+        ready: dict[Party, list[Lane]] = {}
+        for lane in lanes:
+            if lane.sendable(now):
+                ready.setdefault(self._parties[lane], []).append(lane)
+        of = {party.name: some for party, some in ready.items()}
+        first, ahead = turns.order(list(ready), most)
+        taken = self._fill(request, (lane for name in first for lane in of[name]), most, now)
+        if not request.batches:
+            taken = self._fill(request, (lane for name in ahead for lane in of[name]), most, now)
+        for lane, sent in request.batches:
+            turns.took(self._parties[lane], len(sent.piece.data))
+        return taken
+
     def _rotated(self, lanes: list[Lane], request: Request) -> list[Lane]:
-        """Lanes served now go last next time, so that a full request leaves nobody out for long."""
+        """Lanes served now go last next time, also when the next request goes out in another turn: a full request
+        leaves nobody out for long (invariant d)."""
         served = {lane for lane, _ in request.batches}
-        for lane in served & self._active.keys():
-            if lane.spec.remote in self._shared:  # also when the next request goes out in another turn
+        for lane, _ in request.batches:
+            if lane in self._active:
                 self._active[lane] = self._active.pop(lane)
         return [x for x in lanes if x not in served] + [x for x in lanes if x in served]
 

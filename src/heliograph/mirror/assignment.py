@@ -23,6 +23,7 @@ class PutBack:
     origin: TopicPartition | None
     keep_labels: bool = False
     refused: frozenset[TopicPartition] = frozenset()  # of an anchor: origins that cannot be, whatever records say
+    weight: int = 1  # of its spoke, beside the others' (`mirror.turns`)
 
 
 Stage = Stamp | PutBack  # what is done to records on their way: labelled, or put back by their labels

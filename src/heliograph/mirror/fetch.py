@@ -25,6 +25,7 @@ from heliograph.mirror.budget import Budget
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.puller import Puller
 from heliograph.mirror.strands import Brought, Bundle, bundles
+from heliograph.mirror.turns import party_of, shares
 from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
@@ -40,7 +41,8 @@ FETCH_PARTITION_BYTES = 4 << 20
 # would be wasted memory, less than a response or two would leave the appender idle between fetches.
 LANE_BYTES = 8 << 20
 
-# All lanes of a task together, history and live each. A thousand lanes that all have a backlog share it.
+# All lanes of a task together, history and live each. A thousand lanes that all have a backlog share it, of spokes each
+# by its weight: who holds less than its share goes on where others have filled theirs (at most twice this altogether).
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
@@ -71,6 +73,7 @@ class Source:
         self._bundles = bundles(lanes)
         self._warden = warden
         self.budget = budget or Budget()
+        self._room = shares({party_of(one.lanes[0].spec) for one in self._bundles.values()}, TASK_BYTES)
         self._groups = {tp: self.budget.group_of(tp.topic) for tp in self._bundles}
         self._isolation = isolation
         self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
@@ -272,7 +275,7 @@ class Source:
         for lane in takers:
             ways.judge(lane, len(part.records), came)
             waits = lane not in bundle.reading  # before a record that is nobody's
-            if not waits and (lane.queued_bytes >= LANE_BYTES or self._full(lane.history)):
+            if not waits and (lane.queued_bytes >= LANE_BYTES or self._full(lane)):
                 self.leave(lane)
                 self._stalled.add(lane)
         if bundle.reading:
@@ -304,9 +307,14 @@ class Source:
         if anchor.state is State.FLOWING:
             self.reopen(anchor)
 
-    def _full(self, history: bool) -> bool:
+    def _full(self, lane: Lane) -> bool:
         # Only lanes that hold something count, and they are few: those stalled and those in the last response.
-        return sum(lane.queued_bytes for lane in self._stalled if lane.history == history) >= TASK_BYTES
+        alike = [one for one in self._stalled if one.history == lane.history]
+        if sum(one.queued_bytes for one in alike) < TASK_BYTES:
+            return False
+        party = party_of(lane.spec)
+        held_bytes = sum(one.queued_bytes for one in alike if party_of(one.spec) == party)
+        return held_bytes >= self._room[party.name]
 
     def _place(self, bundle: Bundle) -> None:
         """Into the session of its way to its leader's broker, if that is known and connected; otherwise it waits,
