@@ -75,7 +75,7 @@ def command(count: int, seconds: float | None, rate: int, partitions: int, via: 
             reports = runner.report()
             return [hubtable.row(one, _produced(events, streams, one.spoke), reports) for one in steps]
 
-        board = spokes.Board(look)
+        board = hubtable.Board(look)
         first = scene.FirstRecord(begun, lambda status: status.name == steps[0].demux and status.records > 0)
         play = scene.Play(runner, events, stop, first, lambda: _level(streams, clusters))
         view = show.view(report_seconds, draw=board.draw, line=board.line)
