@@ -14,6 +14,7 @@ from heliograph.flow import places
 from heliograph.flow.stages import DemuxSurvey, MuxSurvey, may_begin, shared_partition, staged_lanes
 from heliograph.flow.topics import Route
 from heliograph.mirror.assignment import PutBack
+from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, join
 from heliograph.types import MUX_HEADERS, Cluster, Demux, Flow, Mux, TopicPartition
 from heliograph.wire import ConfigEntry, NewTopic, TopicMeta, broker_error
@@ -173,7 +174,7 @@ def test_before_anything_is_known_there_is_the_anchor_alone(spoke: Kafka) -> Non
     hub = Kafka(mux=1)
     (route,) = demuxed(hub).survey().routes
     assert targets(route) == [SHARED]
-    assert route.stages == (PutBack(None),)
+    assert route.stages == (PutBack(None, following=Following("", frozenset({"mux"}))),)
     assert hub.counts == {"mux": 1}
 
 
@@ -200,6 +201,19 @@ def test_targets_keep_their_order_behind_those_that_the_position_names(spoke: Ka
     assert [(lane.remote, lane.index, lane.strands) for lane in lanes] == [
         *((SHARED, 0, 3), (TopicPartition("b", 1), 1, 3), (TopicPartition("a", 3), 2, 3)),
     ]
+
+
+def test_a_label_that_leads_into_a_shared_topic_makes_no_target(spoke: Kafka) -> None:
+    """A link with the default policy calls the shared topic `spoke.mux`, and the prefix is `spoke.`."""
+    hub, shared = Kafka(**{"spoke.mux": 1, "spoke.other": 1, "spoke.a": 4}), TopicPartition("spoke.mux", 0)
+    rules = tuple(Demux(topic, "spoke.", False, SPOKE, 1) for topic in ("spoke.mux", "spoke.other"))
+    demux = DemuxSurvey(Flow(HUB, HUB, demux=rules), cast(Any, hub), cast(Any, hub), dict)
+    demux.wish(shared, [TopicPartition(name, 0) for name in ("mux", "other", "mm2-x.internal", "a")])
+    route = demux.survey().routes[0]
+    assert targets(route) == [shared, TopicPartition("spoke.a", 0)]
+    known = claimed(shared, TopicPartition("spoke.a", 0))
+    lanes = staged_lanes(route, known, frozenset(), history=False)
+    assert [cast(PutBack, lane.stage).origin for lane in lanes] == [None, TopicPartition("a", 0)]
 
 
 def test_a_topic_with_fewer_partitions_grows_to_the_sources(spoke: Kafka) -> None:

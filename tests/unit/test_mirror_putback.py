@@ -20,6 +20,7 @@ from heliograph.batch.labels import NAMES, Stamp, write
 from heliograph.mirror import fetch
 from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.fetch import Source
+from heliograph.mirror.following import Following
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.positions import Position, fold, join
 from heliograph.mirror.positions import decode as read_position
@@ -30,7 +31,8 @@ from heliograph.wire.fetched import FetchAnswer, Fetched
 from tests.unit.test_mirror_fetch import NODE, SESSION, Brokers
 
 ID = UUID(int=7)
-SHARED = TopicPartition("mux", 0)
+SHARED = TopicPartition("back.mux", 0)  # as a link with the default policy calls it: the prefix is the targets' too
+FOLLOWING = Following("back.", frozenset({SHARED.topic}))
 ORIGINS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)]
 TARGETS = [TopicPartition(f"back.{topic}", partition) for topic, partition in ORIGINS]
 
@@ -48,15 +50,15 @@ def test_a_position_names_its_targets_and_stays_flat() -> None:
     position = join([part(1, 5), part(2, 9, 4)], [SHARED, TARGETS[0]])
     value = write_position(position)
     assert read_position(value) == position
-    assert json.loads(value)["targets"] == "mux/0 back.orders/0"
+    assert json.loads(value)["targets"] == "back.mux/0 back.orders/0"
     assert all(isinstance(field, int | str) for field in json.loads(value).values())
     assert position.parts(SHARED) == [(SHARED, part(1, 5)), (TARGETS[0], part(2, 9, 4))]
 
 
 def test_targets_that_do_not_fit_their_strands_are_no_position() -> None:
     value = write_position(join([part(1), part(2)], [SHARED, TARGETS[0]])).decode()
-    for text in ("mux/0", "mux/0 mux/0", "mux/0 a b/1", "mux/0 back.orders/-1", ""):
-        assert read_position(value.replace("mux/0 back.orders/0", text).encode()) is None
+    for text in ("back.mux/0", "back.mux/0 back.mux/0", "back.mux/0 a b/1", "back.mux/0 back.orders/-1", ""):
+        assert read_position(value.replace("back.mux/0 back.orders/0", text).encode()) is None
 
 
 def test_strands_are_added_and_a_record_that_knows_fewer_takes_none_away() -> None:
@@ -119,7 +121,7 @@ class Stage:
             spec = LaneSpec(
                 *(SHARED, ID, target, own, 1 << 20),
                 strands=len(position.strands),
-                stage=PutBack(origin),
+                stage=PutBack(origin) if origin else PutBack(None, following=FOLLOWING),
                 strand=index,
             )
             lane = Lane.of(spec)
@@ -241,10 +243,20 @@ def _claimed(position: Position) -> Position:
 
 
 def test_internal_topics_and_the_shared_one_are_nobodys_targets(stage: Stage) -> None:
+    """The shared topic is meant by the label that leads to it with the prefix, not by the one that has its name."""
     stage.add(TopicPartition("__consumer_offsets", 0), TopicPartition("mux", 0), TopicPartition("mm2-x.internal", 0))
+    stage.add(TopicPartition("x.checkpoints.internal", 0), SHARED)
     stage.turn()
-    assert sorted(stage.keeper.kept) == [0, 1, 2]
-    assert not stage.anchor.unknown
+    assert sorted(stage.keeper.kept) == [0, 1, 2, 3]
+    assert list(stage.anchor.unknown) == [SHARED], "back.back.mux is a topic as any"
+
+
+def test_lanes_whose_first_is_not_the_anchor_divide_nothing(stage: Stage) -> None:
+    stage.add(ORIGINS[0])
+    bundle = stage.source._bundles[SHARED]
+    bundle.lanes = bundle.lanes[1:]
+    with pytest.raises(AssertionError, match="is not the anchor"):
+        stage.turn()
 
 
 def test_what_holds_nothing_and_was_stalled_for_the_sake_of_all_comes_back(

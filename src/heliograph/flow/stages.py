@@ -27,6 +27,7 @@ from heliograph.flow.places import Places, Unplaced
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import TOPIC_NAME, Route, Survey, Topics, Withhold
 from heliograph.mirror.assignment import LaneSpec, PutBack, Stage
+from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, murmur2
 from heliograph.types import Demux, Flow, Mux, TopicPartition
 from heliograph.wire import Client, TopicMeta
@@ -66,15 +67,15 @@ def staged_lanes(
     route: Route, position: Position, told: frozenset[tuple[str, int, str]], *, history: bool
 ) -> list[LaneSpec]:
     """A lane for each strand of the position."""
-    stage_of = dict(zip(route.strands, route.stages, strict=True))
-    limit_of = dict(zip(route.strands, route.limits, strict=True))
+    place_of = {target: place for place, target in enumerate(route.strands)}
+    assert len(place_of) == len(route.strands), f"{route.tp}: a target twice"  # its stage would be another's
     return [
         LaneSpec(
-            *(route.tp, route.topic_id, target, own, limit_of[target]),
+            *(route.tp, route.topic_id, target, own, route.limits[place_of[target]]),
             told=told,
             strands=len(position.strands),
             history=history,
-            stage=stage_of[target],
+            stage=route.stages[place_of[target]],
             strand=index,
         )
         for index, (target, own) in enumerate(zip(position.targets, position.strands, strict=True))
@@ -214,8 +215,8 @@ class DemuxSurvey:
 
     def _routes(self, rule: Demux, topic: TopicMeta, routes: list[Route], parked: list[ParkedPartition]) -> None:
         tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
-        known = self._known()
-        found = {tp: self._origins(tp, known.get(tp), rule) for tp in tps}
+        known, following = self._known(), self._following(rule)
+        found = {tp: self._origins(tp, known.get(tp), following) for tp in tps}
         placed = self._places.of_origins(rule, {origin for origins in found.values() for origin in origins})
         parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for one in placed.unplaced)
         self._places.learn_limits([topic.name, *{rule.prefix + origin.topic for origin in placed.there}])
@@ -223,9 +224,9 @@ class DemuxSurvey:
         for tp in tps:
             there = [origin for origin in found[tp] if origin in placed.there]
             refused = frozenset(found[tp]) & placed.refused
-            strands = (tp, *(TopicPartition(rule.prefix + origin.topic, origin.partition) for origin in there))
+            strands = (tp, *map(following.target, there))
             stages: tuple[Stage, ...] = (
-                PutBack(None, rule.keep_headers, refused),
+                PutBack(None, rule.keep_headers, refused, following),
                 *(PutBack(origin, rule.keep_headers) for origin in there),
             )
             limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
@@ -248,11 +249,19 @@ class DemuxSurvey:
                     fix="put the flow back into the file until they are, then remove it",
                 )
 
-    def _origins(self, tp: TopicPartition, position: Position | None, rule: Demux) -> list[TopicPartition]:
+    def _following(self, rule: Demux) -> Following:
+        return Following(rule.prefix, frozenset(one.topic for one in self.flow.demux))
+
+    def _origins(self, tp: TopicPartition, position: Position | None, following: Following) -> list[TopicPartition]:
         """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
         what was found since (invariant b)."""
         targets = position.targets[1:] if position is not None else ()
-        known = dict.fromkeys(TopicPartition(one.topic.removeprefix(rule.prefix), one.partition) for one in targets)
+        known = dict.fromkeys(
+            TopicPartition(one.topic.removeprefix(following.prefix), one.partition)
+            for one in targets
+            if not following.leads_inside(one.topic)
+        )
         with self._lock:
-            known.update(self._wishes.get(tp, _Wishes()).origins)
+            found = list(self._wishes.get(tp, _Wishes()).origins)
+        known.update(dict.fromkeys(one for one in found if not following.refuses(one)))
         return list(known)

@@ -23,7 +23,7 @@ from typing import Any
 
 from heliograph.batch import Chunk, Limits
 from heliograph.batch.demux import Strange, Targets, demux
-from heliograph.batch.labels import Stamp, is_internal
+from heliograph.batch.labels import Stamp
 from heliograph.batch.mux import mux
 from heliograph.batch.sharing import Shares
 from heliograph.batch.split import split
@@ -152,12 +152,13 @@ class Bundle:
         if self._targets is None:
             origins = [lane.spec.stage.origin for lane in self.lanes if isinstance(lane.spec.stage, PutBack)]
             self._targets = Targets([origin for origin in origins if origin is not None])
-        refused, itself = stage.refused, self.tp.topic
+        assert stage.origin is None, f"{self.tp}: the first lane is not the anchor"  # else every share is another's
+        refused, following = stage.refused, stage.following
         done = demux(
             part.records,
             self._targets,
             keep=stage.keep_labels,
-            refuses=lambda origin: origin in refused or origin.topic == itself or is_internal(origin.topic),
+            refuses=lambda origin: origin in refused or following.refuses(origin),
             aborted=part.aborted if read_committed else (),
         )
         anchor, filled = self.anchor, done.shares.filled
