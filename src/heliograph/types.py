@@ -144,6 +144,7 @@ class Demux:
     keep_headers: bool
     spoke: Cluster  # where its records came from: asked how the topics are that are to be made
     replication_factor: int = 2
+    topics: tuple[str, ...] = (".*",)  # what labels may name, as `Mux.topics`; all else is nobody's
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,12 +228,35 @@ def test_a_topic_with_fewer_partitions_grows_to_the_sources(spoke: Kafka) -> Non
 def test_a_partition_that_the_source_does_not_have_is_refused(spoke: Kafka) -> None:
     hub = Kafka(mux=1)
     demux = demuxed(hub)
-    demux.wish(SHARED, [TopicPartition("a", 4), TopicPartition("gone", 1), TopicPartition("gone", 10_000)])
+    demux.wish(SHARED, [TopicPartition("a", 4), TopicPartition("gone", 1), TopicPartition("gone", 1_000)])
     (route,) = demux.survey().routes
     anchor = cast(PutBack, route.stages[0])
-    assert anchor.refused == {TopicPartition("a", 4), TopicPartition("gone", 10_000)}
+    assert anchor.refused == {TopicPartition("a", 4), TopicPartition("gone", 1_000)}
     assert targets(route) == [SHARED, TopicPartition("gone", 1)], "of a topic that is gone the records say how it was"
     assert hub.counts["gone"] == 2
+
+
+def test_of_topics_that_the_source_does_not_have_only_so_many_are_made(spoke: Kafka) -> None:
+    hub, names = Kafka(mux=1), [f"made-up-{n:03}" for n in range(places.MOST_GONE + 5)]
+    demux = demuxed(hub)
+    demux.wish(SHARED, [TopicPartition(name, 0) for name in names])
+    for _ in range(2):
+        (route,) = demux.survey().routes
+        assert len(hub.counts) == 1 + places.MOST_GONE
+        assert {one.topic for one in cast(PutBack, route.stages[0]).refused} == set(names[places.MOST_GONE :])
+
+
+def test_labels_lead_to_chosen_topics_with_names_that_can_be_and_nowhere_else(spoke: Kafka) -> None:
+    hub = Kafka(mux=1, a=4, **{"connect-configs": 1, "mux-of-another": 4})
+    rule, long = Demux("mux", "spoke.", False, SPOKE, 1, ("a", "x+")), "x" * 244
+    demux = DemuxSurvey(Flow(HUB, HUB, demux=(rule,)), cast(Any, hub), cast(Any, hub), dict)
+    names = ("connect-configs", "mux-of-another", "b", "ab", long, "a")
+    demux.wish(SHARED, [TopicPartition(name, 0) for name in names])
+    (route,) = demux.survey().routes
+    assert targets(route) == [SHARED, TopicPartition("spoke.a", 0)]
+    following = cast(PutBack, route.stages[0]).following
+    assert [following.refuses(TopicPartition(name, 0)) for name in names] == [True] * 5 + [False]
+    assert not following.refuses(TopicPartition(long[1:], 0))
 
 
 def test_a_source_that_cannot_be_asked_holds_up_only_what_is_new(spoke: Kafka) -> None:

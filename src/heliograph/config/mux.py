@@ -25,7 +25,16 @@ from heliograph.config.views import View
 from heliograph.javaregex import java_regex
 from heliograph.types import MUX_HEADERS, Cluster, Demux, Flow, Mux
 
-KEYS = ("mux.identifier", "mux.topic", "mux.partitions", "mux.headers", "mux.via", "demux", "demux.headers")
+KEYS = (
+    "mux.identifier",
+    "mux.topic",
+    "mux.partitions",
+    "mux.headers",
+    "mux.via",
+    "demux",
+    "demux.topics",
+    "demux.headers",
+)
 DEFAULT_PARTITIONS = 4
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -38,6 +47,7 @@ class Chosen:
     intermediate: bool  # by a topic on the source, which the pair's flow, or any MirrorMaker, carries over
     back: Literal["", "original", "prefixed"]
     keep_headers: bool
+    put_back: tuple[str, ...] = ()  # what labels may name
 
 
 # By the pair's name: its flow as it would be without, what was chosen, and its source as a cluster to write to.
@@ -59,18 +69,20 @@ def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
     headers = reader.read(view, "mux.headers", _headers, every)
     via = reader.choice(view, "mux.via", "straight")
     back = reader.read(view, "demux", _back, "")
+    put_back = reader.read(view, "demux.topics", _topics, topics)
     keep = reader.choice(view, "demux.headers", "keep")
     if reader.setting(view, "mux.topics") is None:
         _refuse_alone(view, reader)
         return None
     if topic in topics:
         reader.report.refuse(view["mux.topics"].entry, f"{topic} is the shared topic itself: leave it out")
-    own = reader.setting(view, "demux.headers")
-    if not back and own is not None and own.entry.key != "demux.headers":  # at the top level it is for those that do
-        reader.report.refuse(view["demux.headers"].entry, "nothing is put back: set demux = original or prefixed too")
+    for name in ("demux.headers", "demux.topics"):
+        own = reader.setting(view, name)
+        if not back and own is not None and own.entry.key != name:  # at the top level it is for those that do
+            reader.report.refuse(view[name].entry, "nothing is put back: set demux = original or prefixed too")
     mux = Mux(topics, topic, identifier, partitions, headers, hub)
     kind: Literal["", "original", "prefixed"] = "original" if back == "original" else "prefixed" if back else ""
-    return Chosen(mux, via == "intermediate", kind, keep == "keep")
+    return Chosen(mux, via == "intermediate", kind, keep == "keep", put_back)
 
 
 def _refuse_alone(view: View, reader: Reader) -> None:
@@ -123,7 +135,7 @@ def flows_of(pairs: Pairs) -> list[Flow]:
 def _demux(flow: Flow, chosen: Chosen) -> Demux:
     shared = policy.remote_topic(flow, chosen.mux.topic) if chosen.intermediate else chosen.mux.topic
     prefix = f"{flow.source.alias}{flow.naming.separator}" if chosen.back == "prefixed" else ""
-    return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor)
+    return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor, chosen.put_back)
 
 
 def _bare(flow: Flow) -> Flow:

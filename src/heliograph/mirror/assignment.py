@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from heliograph.batch.labels import Stamp
-from heliograph.mirror.following import Following
+from heliograph.mirror.following import FREELY, Following
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
 from heliograph.types import POSITIONS_UNDER, Cap, Cluster, Isolation, Policies, TopicPartition
@@ -24,7 +24,7 @@ class PutBack:
     origin: TopicPartition | None
     keep_labels: bool = False
     refused: frozenset[TopicPartition] = frozenset()  # of an anchor: origins that cannot be, whatever records say
-    following: Following = Following()  # of an anchor: which labels lead anywhere
+    following: Following = FREELY  # of an anchor: which labels lead anywhere
 
 
 Stage = Stamp | PutBack  # what is done to records on their way: labelled, or put back by their labels

@@ -44,6 +44,7 @@ LANE_BYTES = 8 << 20
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
+MOST_UNKNOWN = 1_000  # targets that are asked for at a time: the others when the anchor has come to them
 DRAIN_S = 0.1  # between two looks at a lane whose next records are gone, while it still holds some
 # While a lane is stalled the others' fetch waits no longer than this. There is one fetch at a time, and the lane will
 # be back in a moment: behind idle partitions' long poll it would get 8 MiB every half second.
@@ -285,7 +286,8 @@ class Source:
             return
         before = len(anchor.unknown)
         for origin, offset in brought.unknown.items():
-            anchor.unknown.setdefault(origin, offset)
+            if len(anchor.unknown) < MOST_UNKNOWN:
+                anchor.unknown.setdefault(origin, offset)
         if len(anchor.unknown) > before:
             named = ", ".join(map(str, sorted(anchor.unknown)[:5]))
             anchor.read_trouble = f"records of {named} wait until there is a topic for them"

@@ -12,22 +12,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from heliograph import policy
 from heliograph.batch.labels import is_internal
 from heliograph.types import TopicPartition
+
+LONGEST_NAME = 249  # of a topic: Kafka takes no longer one
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
     prefix: str = ""  # of targets, before what the label says
     shared: frozenset[str] = frozenset()  # topics that are divided here: nobody's targets
+    topics: tuple[str, ...] = (".*",)  # what labels may say: names or regular expressions, matched in full
 
     def target(self, origin: TopicPartition) -> TopicPartition:
         return TopicPartition(self.prefix + origin.topic, origin.partition)
 
     def refuses(self, origin: TopicPartition) -> bool:
         """Whether records are not put back there, whatever is there."""
-        return self.leads_inside(self.prefix + origin.topic) or is_internal(origin.topic)
+        target = self.prefix + origin.topic
+        if len(target) > LONGEST_NAME or self.leads_inside(target) or is_internal(origin.topic):
+            return True
+        return not policy.fits(self.topics, origin.topic)
 
     def leads_inside(self, target: str) -> bool:
         """Whether this is a topic that is our own, or the cluster's."""
         return target in self.shared or is_internal(target)
+
+
+FREELY = Following()
