@@ -73,7 +73,8 @@ class Claims:
         wanted: dict[TopicPartition, Wanted] = {}
         unstarted: dict[TopicPartition, ParkedPartition] = {}
         for route in unclaimed:
-            begin, theirs = begins[route.tp], [ends[remote] for remote in route.remotes]
+            begin = self._missing(route) or begins[route.tp]
+            theirs = [ends[remote] for remote in route.remotes]
             there = tuple(end for end in theirs if not isinstance(end, WireError))
             if isinstance(begin, NoStart) or len(there) < len(theirs):
                 unasked = next((end for end in theirs if isinstance(end, WireError)), "")
@@ -107,11 +108,25 @@ class Claims:
         )
 
     def _starts(self, route: Route, offset: int) -> tuple[int, ...]:
-        """For each remote partition: the same, unless a new era says where each went on."""
+        """For each remote partition: the same, unless a new era says where each went on. Those that it does not
+        name begin where the anchor stood, which is before the first of their records."""
         position = self._positions.known.get(route.tp)
+        if position is not None and route.stages and position.targets:
+            stood = dict(zip(position.targets, position.strands, strict=True))
+            return tuple(max(stood.get(one, position.strands[0]).next_offset, offset) for one in route.strands)
         if position is not None and route.strands and len(position.strands) == len(route.strands):
             return tuple(max(one.next_offset, offset) for one in position.strands)
         return (offset,) * len(route.remotes)
+
+    def _missing(self, route: Route) -> NoStart | None:
+        """Targets of a new era that have no place now: a claim without them would forget where they stood."""
+        position = self._positions.known.get(route.tp)
+        missing = sorted(set(position.targets) - set(route.strands)) if position is not None and route.stages else []
+        if not missing:
+            return None
+        named = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
+        reason = f"records of {route.tp} went on to {named} too, and there is no place for these now"
+        return NoStart(reason, "make these topics as they were; what else is in their way stands beside this")
 
     def _forget(self, route: Route, start: int, ends: tuple[int, ...]) -> None:
         """What the offset map has of a copy before this one."""
