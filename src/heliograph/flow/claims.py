@@ -18,6 +18,7 @@ from heliograph.flow.starts import NoStart, beginnings
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.offsetmap import Subject
+from heliograph.mirror.positions import Position
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog, Wanted
 from heliograph.types import Flow, TopicPartition
@@ -86,7 +87,7 @@ class Claims:
             self._forget(route, begin.offset, there)
             starts = self._starts(route, begin.offset)
             targets = route.strands if route.stages else ()
-            wanted[route.tp] = Wanted(starts, route.topic_id, there, bool(route.strands), targets)
+            wanted[route.tp] = Wanted(starts, route.topic_id, there, bool(route.strands), targets, self._kept(route))
         self._positions.claim(wanted)
         return unstarted
 
@@ -117,6 +118,14 @@ class Claims:
         if position is not None and route.strands and len(position.strands) == len(route.strands):
             return tuple(max(one.next_offset, offset) for one in position.strands)
         return (offset,) * len(route.remotes)
+
+    def _kept(self, route: Route) -> tuple[Position | None, ...]:
+        """Strands that a new era is not about (invariant h of positions)."""
+        position = self._positions.known.get(route.tp)
+        if position is None or not route.stages:
+            return ()
+        left = {target: one for target, one in zip(position.targets, position.strands, strict=False) if one.claimed}
+        return tuple(map(left.get, route.strands)) if left else ()
 
     def _missing(self, route: Route) -> NoStart | None:
         """Targets of a new era that have no place now: a claim without them would forget where they stood."""

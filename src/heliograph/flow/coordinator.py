@@ -328,7 +328,13 @@ class Coordinator:
             ):
                 self._look_again()
         wishes = [lane for lane in report["lanes"] if lane.get("wish")]
-        news = [self._amends.wished(_tp_of(lane), lane["wish"], lane["producer"]) for lane in wishes]
+        news = [
+            self._amends.wished(
+                *(_tp_of(lane), lane["wish"], lane["producer"]),
+                {TopicPartition(topic, partition): producer for topic, partition, producer in lane.get("wished", ())},
+            )
+            for lane in wishes
+        ]
         if any(news):
             self._replan()
         if report["final"]:

@@ -231,6 +231,7 @@ def together(lanes: Sequence[Lane], rows: Sequence[dict[str, Any]]) -> dict[str,
         "reason": whose + worst["reason"],
         "fix": worst["fix"],
         "wish": wishes[0] if wishes and settled else "",
+        "wished": _wished(lanes, wishes[0]) if wishes and settled else [],
         "timestamp": max(row["timestamp"] for row in rows),
         "target": -1,
         "run": None,
@@ -244,6 +245,11 @@ def together(lanes: Sequence[Lane], rows: Sequence[dict[str, Any]]) -> dict[str,
         "strands": strands_text(position),
         **{name: sum(row[name] for row in rows) for name in SUMMED},
     }
+
+
+def _wished(lanes: Sequence[Lane], wish: str) -> list[tuple[str, int, int]]:
+    """Whose wish it is, with their producer ids, where strands have targets of their own; none: it is about all."""
+    return [(*lane.spec.remote, lane.acked.producer_id) for lane in lanes if lane.spec.stage and lane.wish == wish]
 
 
 def _spread(told: Iterable[list[int]]) -> list[int]:
