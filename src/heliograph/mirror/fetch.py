@@ -296,7 +296,8 @@ class Source:
         waits = any(at <= anchor.fetch_offset for at in brought.unknown.values())
         if brought.strange and brought.strange[0].record.offset <= anchor.fetch_offset:
             self.leave(anchor)
-            self._warden.strange(anchor, brought.strange, lambda: self._set_aside(bundle, anchor, brought.strange))
+            if not self._warden.is_writing(anchor):  # else it lost track meanwhile: once is enough
+                self._warden.strange(anchor, brought.strange, lambda: self._set_aside(bundle, anchor, brought.strange))
         elif waits:
             self.leave(anchor)
 

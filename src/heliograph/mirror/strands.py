@@ -169,13 +169,15 @@ class Bundle:
         if anchor is None or anchor not in takers:
             return Brought(chunks, done.shares.size, (), done.unknown)
         self.aside = {offset for offset in self.aside if offset >= anchor.fetch_offset}
+        # What others wrote down before is in `held` (rule H's answer). What is behind a record that waits for its place
+        # is not written down yet: who begins that target may be another, and would not know.
+        written, waits = self.aside | anchor.held, min(done.unknown.values(), default=done.next_offset)
         strange = tuple(
             one
             for one in done.strange
-            if one.record.offset >= anchor.fetch_offset and one.record.offset not in self.aside
+            if anchor.fetch_offset <= one.record.offset < waits and one.record.offset not in written
         )
-        nobodys = [*(one.record.offset for one in strange), *done.unknown.values()]
-        until = min(nobodys, default=done.next_offset)
+        until = strange[0].record.offset if strange else waits
         return Brought([(anchor, _nothing(until, anchor)), *chunks], done.shares.size, strange, done.unknown)
 
 

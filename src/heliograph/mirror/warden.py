@@ -181,6 +181,10 @@ class Warden:
 
         self._beside().submit(ask, answered)
 
+    def is_writing(self, lane: Lane) -> bool:
+        """Whether something about it is on its way to be written down."""
+        return lane in self._writing
+
     def strange(self, anchor: Lane, strange: Sequence[Strange], then: Callable[[], None]) -> None:
         """Records of a shared topic whose labels say nothing that can be followed. They are in nobody's count, so all
         that is due is to keep them and say so; the anchor goes on behind them `then`."""
