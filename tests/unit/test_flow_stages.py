@@ -128,6 +128,21 @@ def test_a_source_partition_stays_where_it_was_begun() -> None:
     assert survey.routes[1].remote == TopicPartition("mux", shared_partition(TopicPartition("a", 1), 8))
 
 
+def test_a_source_partition_stays_there_also_when_its_position_begins_anew() -> None:
+    tp = TopicPartition("a", 0)
+    begun = TopicPartition("mux", (shared_partition(tp, 8) + 1) % 8)
+    known = {tp: join([Position(9)], [begun])}
+    assert muxed(mux_flow("a"), Kafka(a=1), Kafka(mux=8), known).survey().routes[0].remote == begun
+
+
+def test_a_source_partition_whose_place_is_not_there_any_more_goes_nowhere_else() -> None:
+    known = {TopicPartition("a", 0): claimed(TopicPartition("mux", 3))}
+    survey = muxed(mux_flow("a"), Kafka(a=1), Kafka(mux=3), known).survey()
+    assert not survey.routes
+    assert "partition 3 of mux, which has 3 partitions" in survey.parked[0].reason
+    assert survey.parked[0].fix.endswith("--partitions 4")
+
+
 def test_another_shared_topic_is_parked_with_the_way_back() -> None:
     known = {TopicPartition("a", 0): claimed(TopicPartition("before", 1))}
     survey = muxed(mux_flow("a"), Kafka(a=2), Kafka(), known).survey()

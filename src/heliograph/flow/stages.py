@@ -148,15 +148,20 @@ class MuxSurvey:
         self, mux: Mux, tp: TopicPartition, position: Position | None, shared: int
     ) -> TopicPartition | Unplaced:
         """Invariant a."""
-        if position is None or not position.claimed or not position.targets:
+        if position is None or not position.targets:
             return TopicPartition(mux.topic, shared_partition(tp, shared))
-        begun = position.targets[0]
-        if begun.topic == mux.topic:
-            return begun
-        return Unplaced(
-            f"its records were begun into {begun.topic} and are now to go into {mux.topic}",
-            f"put mux.topic = {begun.topic} back",
-        )
+        begun = position.targets[0]  # also of a new era, which nobody has claimed yet
+        if begun.topic != mux.topic:
+            return Unplaced(
+                f"its records were begun into {begun.topic} and are now to go into {mux.topic}",
+                f"put mux.topic = {begun.topic} back",
+            )
+        if begun.partition >= shared:
+            return Unplaced(
+                f"its records go into partition {begun.partition} of {mux.topic}, which has {shared} partitions now",
+                f"add partitions: kafka-topics --alter --topic {mux.topic} --partitions {begun.partition + 1}",
+            )
+        return begun
 
     def _route(self, mux: Mux, tp: TopicPartition, topic: TopicMeta, remote: TopicPartition) -> Route:
         about = (self.flow.source.bootstrap, mux.topic, mux.identifier, self._cluster_id)
