@@ -288,13 +288,37 @@ def test_a_source_that_cannot_be_asked_holds_up_only_what_is_new(spoke: Kafka) -
     assert targets(demux.survey().routes[0]) == [SHARED, TopicPartition("a", 0), TopicPartition("b", 0)]
 
 
-def test_a_topic_that_cannot_be_made_is_named_and_its_partition_does_not_begin(spoke: Kafka) -> None:
+def test_a_topic_that_cannot_be_made_is_named_and_its_strand_alone_stands(spoke: Kafka) -> None:
     hub = Kafka(mux=1)
     hub.refuses = True
     known = {SHARED: claimed(SHARED, TopicPartition("a", 0))}
     survey = demuxed(hub, known=known).survey()
     assert "a cannot be created" in survey.parked[0].reason
-    assert not may_begin(survey.routes[0], known[SHARED]), "a position without one of its strands must not be written"
+    (route,) = survey.routes
+    assert may_begin(route, known[SHARED])
+    anchor, stands = staged_lanes(route, known[SHARED], frozenset(), history=False)
+    assert (anchor.absent, stands.absent) == ("", "a-0 is not there: its records wait in mux")
+    assert (stands.remote, stands.position, stands.stage, stands.strands) == (
+        *(TopicPartition("a", 0), known[SHARED].strands[1], PutBack(TopicPartition("a", 0)), 2),
+    )
+    assert not may_begin(route, claimed(TopicPartition("other", 0)))
+
+
+@pytest.mark.parametrize(
+    ("begun", "prefix", "refused"),
+    [("a", "spoke.", True), ("spoke.a", "", True), ("spoke.a", "spoke.", False), ("a", "", False), ("old", "", False)],
+)
+def test_another_prefix_than_records_were_begun_under_is_parked(
+    spoke: Kafka, begun: str, prefix: str, refused: bool
+) -> None:
+    hub, known = Kafka(mux=1, **{begun: 4}), {SHARED: claimed(SHARED, TopicPartition(begun, 0))}
+    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, 1, ("a", "b")),))
+    survey = DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known).survey()
+    assert len(survey.routes) == (not refused)
+    assert [(one.partition, f"were begun into {begun}" in one.reason, bool(one.fix)) for one in survey.parked] == (
+        [(0, True, True)] if refused else []
+    )
+    assert hub.counts == {"mux": 1, begun: 4}, "nothing is made for the other name"
 
 
 def test_what_is_left_of_a_spoke_that_was_removed_is_told(spoke: Kafka, logs: list[Any]) -> None:

@@ -124,7 +124,7 @@ class Stage:
         self.copied: dict[TopicPartition, list[Record]] = {target: [] for target in TARGETS}
         self.start(join([part(n) for n in range(targets + 1)], [SHARED, *TARGETS[:targets]]))
 
-    def start(self, position: Position) -> None:
+    def start(self, position: Position, absent: TopicPartition | None = None) -> None:
         """A task, by this position."""
         self.lanes = []
         for index, (target, own) in enumerate(position.parts(SHARED)):
@@ -134,10 +134,12 @@ class Stage:
                 strands=len(position.strands),
                 stage=PutBack(origin) if origin else PutBack(None, following=FOLLOWING),
                 strand=index,
+                absent="it is not there" if target == absent else "",
             )
             lane = Lane.of(spec)
             self.lanes.append(lane)
-            self.found(lane)
+            if target != absent:
+                self.found(lane)
         self.source = Source(
             Cluster("a"), self.lanes, self._selector, isolation="read_committed", arrived=lambda lane: None,
             pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, self.keeper),
@@ -339,6 +341,24 @@ def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(st
     }
     assert stage.position.next_offset == len(stage.records)
     assert sorted(stage.keeper.incidents) == sorted(stage.strange), "each once"
+
+
+def test_a_strand_without_a_place_stands_and_the_others_go_on(stage: Stage) -> None:
+    stage.add(ORIGINS[0], ORIGINS[1], ORIGINS[0])
+    stage.start(stage.position, absent=TARGETS[1])
+    stage.turn()
+    absent = stage.lanes[2]
+    assert (absent.state, absent.reason) == (State.PARKED, "it is not there")
+    assert values(stage.copied[TARGETS[0]]) == [b"0", b"2"]
+    assert (stage.anchor.acked.next_offset, stage.position.next_offset) == (3, 0), "where the one that stands goes on"
+    assert stage.position.targets == (SHARED, *TARGETS[:2])
+    absent.halt()
+    absent.go_on()
+    assert absent.state is State.PARKED
+    stage.start(stage.position)
+    stage.turn()
+    assert values(stage.copied[TARGETS[1]]) == [b"1"]
+    assert stage.position.next_offset == 3
 
 
 def test_strangers_behind_a_record_that_waits_are_written_down_when_it_has_its_place(stage: Stage) -> None:

@@ -58,28 +58,46 @@ def survey_of(flow: Flow, source: Client, target: Client, *, withhold: Withhold,
 
 
 def may_begin(route: Route, position: Position) -> bool:
-    """Every strand of the position has its place. (A position that is written without one of them could be all that
-    compaction leaves, and that strand would be begun twice.)"""
-    return bool(position.targets) and set(position.targets) <= set(route.strands)
+    """The first strand of the position has its place: the anchor, or the only one. Of others that have none the lanes
+    stand (`staged_lanes`)."""
+    return bool(position.targets) and position.targets[0] == route.strands[0]
 
 
 def staged_lanes(
     route: Route, position: Position, told: frozenset[tuple[str, int, str]], *, history: bool
 ) -> list[LaneSpec]:
-    """A lane for each strand of the position."""
+    """A lane for each strand of the position, also for one that has no place now. (A position that is written without
+    one of them could be all that compaction leaves, and that strand would be begun twice.)"""
     place_of = {target: place for place, target in enumerate(route.strands)}
     assert len(place_of) == len(route.strands), f"{route.tp}: a target twice"  # its stage would be another's
-    return [
-        LaneSpec(
-            *(route.tp, route.topic_id, target, own, route.limits[place_of[target]]),
-            told=told,
-            strands=len(position.strands),
-            history=history,
-            stage=route.stages[place_of[target]],
-            strand=index,
+    lanes: list[LaneSpec] = []
+    for index, (target, own) in enumerate(zip(position.targets, position.strands, strict=True)):
+        place = place_of.get(target)
+        lanes.append(
+            LaneSpec(
+                *(
+                    route.tp,
+                    route.topic_id,
+                    target,
+                    own,
+                    route.max_batch_bytes if place is None else route.limits[place],
+                ),
+                told=told,
+                strands=len(position.strands),
+                history=history,
+                stage=_without_place(route, target) if place is None else route.stages[place],
+                strand=index,
+                absent=f"{target} is not there: its records wait in {route.tp.topic}" if place is None else "",
+            )
         )
-        for index, (target, own) in enumerate(zip(position.targets, position.strands, strict=True))
-    ]
+    return lanes
+
+
+def _without_place(route: Route, target: TopicPartition) -> PutBack:
+    """The stage of a strand that is in no route: its records are its own all the same, and nobody else's."""
+    anchor = route.stages[0]
+    assert isinstance(anchor, PutBack), f"{route.tp}: only an anchor's strands may be without a place"
+    return PutBack(anchor.following.origin(target), anchor.keep_labels)
 
 
 def shared_partition(tp: TopicPartition, partitions: int) -> int:
@@ -221,6 +239,9 @@ class DemuxSurvey:
     def _routes(self, rule: Demux, topic: TopicMeta, routes: list[Route], parked: list[ParkedPartition]) -> None:
         tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
         known, following = self._known(), self._following(rule)
+        otherwise = {tp: why for tp in tps if (why := self._begun_otherwise(known.get(tp), rule, following))}
+        parked.extend(ParkedPartition(*tp, one.reason, one.fix) for tp, one in otherwise.items())
+        tps = [tp for tp in tps if tp not in otherwise]
         found = {tp: self._origins(tp, known.get(tp), following) for tp in tps}
         placed = self._places.of_origins(rule, {origin for origins in found.values() for origin in origins})
         parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for one in placed.unplaced)
@@ -254,6 +275,22 @@ class DemuxSurvey:
                     fix="put the flow back into the file until they are, then remove it",
                 )
 
+    def _begun_otherwise(self, position: Position | None, rule: Demux, following: Following) -> Unplaced | None:
+        """Records were put back under another prefix: under this one they would begin again, or each go elsewhere.
+        (With none now it is told by names that labels may say only without the prefix that there would be.)"""
+        before = f"{rule.spoke.alias}{self.flow.naming.separator}"
+        for one in position.targets[1:] if position is not None else ():
+            bare = TopicPartition(one.topic.removeprefix(before), one.partition)
+            renamed = not rule.prefix and bare != one and following.refuses(one) and not following.refuses(bare)
+            if renamed or not one.topic.startswith(rule.prefix):
+                return Unplaced(
+                    f"its records were begun into {one.topic}, and are now to be put back with "
+                    + (f"the prefix {rule.prefix}" if rule.prefix else "no prefix"),
+                    f"put demux = {'original' if rule.prefix else 'prefixed'} back for {rule.spoke.alias}, or let "
+                    f"another shared topic (mux.topic) begin with the other",
+                )
+        return None
+
     def _following(self, rule: Demux) -> Following:
         return Following(rule.prefix, frozenset(one.topic for one in self.flow.demux), rule.topics)
 
@@ -261,11 +298,7 @@ class DemuxSurvey:
         """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
         what was found since (invariant b)."""
         targets = position.targets[1:] if position is not None else ()
-        known = dict.fromkeys(
-            TopicPartition(one.topic.removeprefix(following.prefix), one.partition)
-            for one in targets
-            if not following.leads_inside(one.topic)
-        )
+        known = dict.fromkeys(following.origin(one) for one in targets if not following.leads_inside(one.topic))
         with self._lock:
             found = list(self._wishes.get(tp, _Wishes()).origins)
         known.update(dict.fromkeys(one for one in found if not following.refuses(one)))

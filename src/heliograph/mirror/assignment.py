@@ -45,6 +45,7 @@ class LaneSpec:
     history: bool = False  # whether it was far behind when it was last heard of
     stage: Stage | None = None
     strand: int = -1  # which of the strands, where it is not told by the remote partition's number
+    absent: str = ""  # why nothing can be sent there in this epoch: the lane stands, and the position goes on naming it
 
     @property
     def index(self) -> int:

@@ -28,6 +28,9 @@ class Following:
     def target(self, origin: TopicPartition) -> TopicPartition:
         return TopicPartition(self.prefix + origin.topic, origin.partition)
 
+    def origin(self, target: TopicPartition) -> TopicPartition:
+        return TopicPartition(target.topic.removeprefix(self.prefix), target.partition)
+
     def refuses(self, origin: TopicPartition) -> bool:
         """Whether records are not put back there, whatever is there."""
         target = self.prefix + origin.topic

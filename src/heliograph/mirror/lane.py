@@ -151,6 +151,8 @@ class Lane:
         lane.map.last = spec.last_run
         lane.next_target = spec.position.target
         lane.history = spec.history
+        if spec.absent:
+            lane.park(spec.absent)
         return lane
 
     def stand_at(self, position: Position, last_run: Span | None) -> None:
@@ -191,6 +193,8 @@ class Lane:
 
     def unpark(self) -> None:
         self.state, self.reason, self.fix, self.wish = State.LOST, "", "", ""
+        if self.spec.absent:
+            self.park(self.spec.absent)
 
     def halt(self) -> None:
         """Nothing new is sent. Answers that are due still count, so that the position is where the target is."""
@@ -200,8 +204,8 @@ class Lane:
 
     def go_on(self) -> None:
         """After a halt: by rule D, as after anything that may have left an answer unheard."""
-        self.state = State.LOST
         self._forget()
+        self.unpark()
 
     def narrow_to(self, records: int, until: int) -> None:
         """The target refused a batch and did not say which record of it: smaller ones will tell."""
