@@ -239,3 +239,34 @@ def test_the_claim_of_one_strand_leaves_the_others_as_they_are_and_the_first_cla
         Position(3, 77, 0, 0, OLD, 0),
         replace(STRANDS[2], next_offset=60, sequence=9),
     ), "who wrote before the new era still says what is true of the others"
+
+
+@pytest.mark.parametrize(("policy", "start"), [("restart", 3), ("skip", 44)])
+def test_a_deleted_target_is_made_anew_when_nobody_writes_to_it_and_begins_with_the_next_plan(
+    policy: str, start: int
+) -> None:
+    scene = Scene(SHARED, target_lost=policy)
+    scene.busy = True
+    assert list(scene.amends.withhold_targets(["a"])) == ["a"]
+    scene.amends.settle([route(OLD)])
+    assert scene.positions.known == {TP: SHARED}
+    scene.busy = False
+    assert scene.amends.withhold_targets(["a"]) == {}
+    assert scene.positions.known == {TP: SHARED}, "tasks may still write it"
+    scene.amends.settle([route(OLD)])
+    assert scene.positions.known[TP].strands == (STRANDS[0], Position(start), STRANDS[2])
+    assert scene.positions.done == ["target-lost", "ended", "position"]
+    assert scene.amends.withhold_targets(["a"]) == {}, "it begins anew, and has nothing to lose"
+
+
+def test_a_deleted_target_stands_still_by_default_and_each_is_named_once() -> None:
+    scene = Scene(SHARED)
+    for _ in range(2):
+        withheld = scene.amends.withhold_targets(["a", "b", "never"])
+        assert list(withheld) == ["a", "b"]
+        assert "orders-0 up to offset 44" in withheld["a"].reason
+    assert scene.positions.done == ["target-lost", "target-lost"]
+    scene.amends.settle([route(OLD)])
+    assert scene.positions.known == {TP: SHARED}
+    scene.target.error = BrokerError(36, "TOPIC_ALREADY_EXISTS")
+    assert "not to be seen yet" in scene.amends.withhold_targets(["a"])["a"].reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self, cast
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from heliograph.batch.labels import Stamp
 from heliograph.errors import BrokerError, Unreachable
 from heliograph.flow import places
 from heliograph.flow.stages import DemuxSurvey, MuxSurvey, may_begin, shared_partition, staged_lanes
-from heliograph.flow.topics import Route
+from heliograph.flow.topics import Route, Trouble
 from heliograph.mirror.assignment import PutBack
 from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, join
@@ -157,6 +157,24 @@ def test_a_shared_topic_that_cannot_be_made_parks_all() -> None:
     survey = muxed(mux_flow("a", "b"), Kafka(a=1, b=1), target).survey()
     assert not survey.routes
     assert ["mux cannot be created" in one.reason for one in survey.parked] == [True, True]
+
+
+def test_a_shared_topic_that_was_lost_is_not_made_before_that_is_settled() -> None:
+    asked: list[list[str]] = []
+
+    def withhold(missing: Mapping[str, TopicMeta], remote_of: Mapping[str, str]) -> dict[str, Trouble]:
+        asked.append(sorted(missing))
+        return {"a": Trouble("it was deleted", "decide")} if len(asked) == 1 else {}
+
+    target = Kafka()
+    mux = MuxSurvey(mux_flow("a", "b"), cast(Any, Kafka(a=1, b=1)), cast(Any, target), dict, withhold)
+    survey = mux.survey()
+    assert not survey.routes
+    assert [(one.topic, one.fix) for one in survey.parked] == [("a", "decide"), ("b", "")]
+    assert not target.counts
+    assert len(mux.survey().routes) == 2
+    mux.survey()
+    assert asked == [["a", "b"], ["a", "b"], []]
 
 
 def test_neighbours_go_to_neighbours() -> None:
@@ -319,6 +337,26 @@ def test_another_prefix_than_records_were_begun_under_is_parked(
         [(0, True, True)] if refused else []
     )
     assert hub.counts == {"mux": 1, begun: 4}, "nothing is made for the other name"
+
+
+def test_a_target_that_was_lost_is_not_made_before_that_is_settled(spoke: Kafka) -> None:
+    hub, known = Kafka(mux=1, b=2), {SHARED: claimed(SHARED, TopicPartition("a", 0), TopicPartition("b", 0))}
+    troubles, asked = {"a": Trouble("it was deleted", "decide")}, []
+
+    def withhold(missing: Collection[str]) -> Mapping[str, Trouble]:
+        asked.append(sorted(missing))
+        return troubles
+
+    flow = Flow(HUB, HUB, demux=(Demux("mux", "", False, SPOKE, 1),))
+    demux = DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known, withhold)
+    survey = demux.survey()
+    assert asked == [["a"]]
+    assert targets(survey.routes[0]) == [SHARED, TopicPartition("b", 0)], "the others go on"
+    assert [(one.reason, one.fix) for one in survey.parked] == [("it was deleted", "decide")]
+    assert "a" not in hub.counts
+    troubles.clear()
+    assert targets(demux.survey().routes[0]) == [SHARED, TopicPartition("a", 0), TopicPartition("b", 0)]
+    assert hub.counts["a"] == 4
 
 
 def test_what_is_left_of_a_spoke_that_was_removed_is_told(spoke: Kafka, logs: list[Any]) -> None:

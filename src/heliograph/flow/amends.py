@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -151,6 +151,30 @@ class Amends:
                 self._begin_anew(dict.fromkeys(used, Wish(policy)))
         return withheld
 
+    def withhold_targets(self, missing: Collection[str]) -> dict[str, Trouble]:
+        """Of topics that records are put back into and that are not there: those that had some, and why they are not
+        made now. One that may be made begins anew with the next plan, for its strands alone (invariants c and e)."""
+        self._standing = {one for one in self._standing if one[0] is not Kind.TARGET_LOST or one[1].topic in missing}
+        known, policy = self._positions.catch_up() if missing else {}, self._flow.on.target_lost
+        withheld: dict[str, Trouble] = {}
+        for remote in sorted(missing):
+            used = _used_strands(known, remote)
+            if used and not self._is_gone(remote):
+                withheld[remote] = Trouble(f"topic {remote} is not to be seen yet", "")
+                continue
+            for tp, target, strand in used:
+                self._say(_deleted(tp, strand, strand.next_offset, target, policy), target)
+            if used and policy == "stop":
+                whence = ", ".join(f"{tp} up to offset {strand.next_offset}" for tp, _, strand in used[:5])
+                why = f"{remote} was deleted from {self._flow.target.alias}: records of {whence} had been put into it"
+                fix = f"set on.target.lost = restart to put them into {remote} anew, or skip to go on where it stood"
+                withheld[remote] = Trouble(why, fix)
+            elif any(self._copied(target) for _, target, _ in used):
+                withheld[remote] = Trouble(f"{remote} was deleted: it is made anew when the last task has left it", "")
+            for tp, target, strand in used if remote not in withheld else ():
+                self.wished(tp, policy, known[tp].producer_id, {target: strand.producer_id})
+        return withheld
+
     def settle(self, routes: Iterable[Route]) -> None:
         """Before a plan is made: fulfil wishes, and let topics that were made anew begin at their start."""
         known = self._positions.known
@@ -206,13 +230,28 @@ class Amends:
     def _at(self, tp: TopicPartition, position: Position) -> int:
         return max(position.next_offset, self._reached(tp))
 
-    def _say(self, incident: Incident) -> None:
+    def _say(self, incident: Incident, about: TopicPartition | None = None) -> None:
+        """`about`: what it stands for, if that is not the source partition."""
+        about = about or incident.tp
         told = self._incidents.told(incident.subject, incident.first)
         known = (str(incident.kind), incident.first, incident.policy) in told
-        if not known and (incident.kind, incident.tp) not in self._standing:
+        if not known and (incident.kind, about) not in self._standing:
             log.warning("incident", flow=self._flow.name, what=incident.words)
             self._incidents.write(incident)
-        self._standing.add((incident.kind, incident.tp))
+        self._standing.add((incident.kind, about))
+
+
+def _used_strands(
+    known: Mapping[TopicPartition, Position], remote: str
+) -> list[tuple[TopicPartition, TopicPartition, Position]]:
+    """(Shared partition, target, strand): those that records were put back by into this topic, or that lay there when
+    the strand was claimed."""
+    return [
+        (tp, target, strand)
+        for tp, position in sorted(known.items())
+        for target, strand in list(zip(position.targets, position.strands, strict=False))[1:]
+        if target.topic == remote and strand.claimed and (strand.sequence > 0 or strand.target > 0)
+    ]
 
 
 def _era(position: Position, wish: Wish, start: int) -> Position:

@@ -82,6 +82,7 @@ class Coordinator:
         self._topics = survey_of(
             *(flow, self._source, self._target),
             withhold=self._amends.withhold,
+            withhold_targets=self._amends.withhold_targets,
             known=lambda: dict(self._positions.known),
         )
         self._offsets = OffsetMap(self._planner, flow)
@@ -362,7 +363,7 @@ class Coordinator:
 
     def _is_copied(self, tp: TopicPartition) -> bool:
         with self._lock:
-            planned = any(lane.tp == tp for plan in self._plans.values() for a in plan for lane in a.lanes)
+            planned = any(_reaches(lane, tp) for plan in self._plans.values() for a in plan for lane in a.lanes)
         return self._relay.turning or (planned and self._relay.busy)
 
     def _copied_topics(self) -> dict[str, str]:
@@ -506,3 +507,8 @@ def _plan_of(survey: Survey) -> dict[TopicPartition, tuple[Any, ...]]:
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(lane["topic"], lane["partition"])
+
+
+def _reaches(lane: LaneSpec, tp: TopicPartition) -> bool:
+    """Whether it is one of this source partition's, or sends records to this target of several."""
+    return lane.tp == tp or (lane.stage is not None and lane.remote == tp and not lane.absent)

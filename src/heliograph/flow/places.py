@@ -64,6 +64,15 @@ class Places:
         for name in list(self._limits) if topics is None else topics:
             self._limits.pop(name, None)
 
+    def absent(self, topics: Collection[str]) -> set[str]:
+        """Those that are not there, as far as one broker sees."""
+        found = self._target.metadata(sorted(topics)).topics if topics else {}
+        return {
+            name
+            for name in topics
+            if not _count(topic := found.get(name)) and (not topic or topic.error != TOPIC_AUTHORIZATION_FAILED)
+        }
+
     # ---------------------------------------------------------------- the shared topic
 
     def shared(self, mux: Mux, source: Client, wanted: Iterable[str]) -> int | Unplaced:

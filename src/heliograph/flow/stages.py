@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from heliograph import policy
 from heliograph.batch.labels import Stamp, chosen
 from heliograph.flow.places import Places, Unplaced
 from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import TOPIC_NAME, Route, Survey, Topics, Withhold
+from heliograph.flow.topics import TOPIC_NAME, Route, Survey, Topics, Trouble, Withhold
 from heliograph.mirror.assignment import LaneSpec, PutBack, Stage
 from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, murmur2
@@ -35,6 +35,7 @@ from heliograph.wire import Client, TopicMeta
 log = structlog.get_logger()
 
 Known = Callable[[], Mapping[TopicPartition, Position]]
+WithholdTargets = Callable[[Collection[str]], Mapping[str, Trouble]]  # by target topic
 
 
 class Surveyor(Protocol):
@@ -49,11 +50,13 @@ class Surveyor(Protocol):
     def forget_limits(self, remotes: Iterable[str] | None = None) -> None: ...
 
 
-def survey_of(flow: Flow, source: Client, target: Client, *, withhold: Withhold, known: Known) -> Surveyor:
+def survey_of(
+    flow: Flow, source: Client, target: Client, *, withhold: Withhold, withhold_targets: WithholdTargets, known: Known
+) -> Surveyor:
     if flow.mux is not None:
-        return MuxSurvey(flow, source, target, known)
+        return MuxSurvey(flow, source, target, known, withhold)
     if flow.demux:
-        return DemuxSurvey(flow, source, target, known)
+        return DemuxSurvey(flow, source, target, known, withhold_targets)
     return Topics(flow, source, target, withhold=withhold, known=known)
 
 
@@ -106,9 +109,16 @@ def shared_partition(tp: TopicPartition, partitions: int) -> int:
 
 
 class MuxSurvey:
-    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        source: Client,
+        target: Client,
+        known: Known,
+        withhold: Withhold = lambda missing, remote_of: {},
+    ) -> None:
         self.flow = flow
-        self._source, self._known = source, known
+        self._source, self._known, self._withhold = source, known, withhold
         self._places = Places(flow, target)
         self._cluster_id = ""
 
@@ -129,6 +139,13 @@ class MuxSurvey:
         awaited = sum(bool(TOPIC_NAME.fullmatch(name)) and name not in wanted for name in mux.topics)
         if not wanted:
             return Survey(awaited=awaited)
+        missing = bool(self._places.absent([mux.topic]))
+        withheld = self._withhold(wanted if missing else {}, dict.fromkeys(wanted, mux.topic))
+        if withheld:  # one topic for all: it is made when none of them is in the way
+            rest = Trouble(f"{mux.topic} is not made before it is clear what becomes of what others had in it", "")
+            troubles = {name: withheld.get(name, rest) for name in wanted}
+            parked = [ParkedPartition(name, None, one.reason, one.fix) for name, one in troubles.items()]
+            return Survey((), tuple(parked), len(wanted))
         shared = self._places.shared(mux, self._source, wanted)
         if isinstance(shared, Unplaced):
             return Survey(
@@ -137,7 +154,7 @@ class MuxSurvey:
         self._cluster_id = self._cluster_id or self._source.cluster_id()
         self._places.learn_limits([mux.topic])
         routes: list[Route] = []
-        parked: list[ParkedPartition] = []
+        parked = []
         known = self._known()
         for topic in wanted.values():
             for partition in sorted(topic.partitions):
@@ -196,9 +213,11 @@ class _Wishes:
 
 
 class DemuxSurvey:
-    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+    def __init__(
+        self, flow: Flow, source: Client, target: Client, known: Known, withhold: WithholdTargets = lambda missing: {}
+    ) -> None:
         self.flow = flow
-        self._source, self._known = source, known
+        self._source, self._known, self._withhold = source, known, withhold
         self._places = Places(flow, target)
         self._wishes: dict[TopicPartition, _Wishes] = {}
         self._lock = threading.Lock()
@@ -227,23 +246,35 @@ class DemuxSurvey:
         topics = self._source.metadata(sorted(rules)).topics
         routes: list[Route] = []
         parked: list[ParkedPartition] = []
+        begun = {one.topic for tp, at in self._known().items() if tp.topic in rules for one in at.targets[1:]}
+        withheld = self._withhold(self._places.absent(begun))
         for name, rule in sorted(rules.items()):
             topic = topics.get(name)
             if topic is None or not topic.partitions:
                 why = f"{self.flow.source.alias} has no topic {name} yet: nothing has come from {rule.spoke.alias}"
                 parked.append(ParkedPartition(name, None, why, "start what multiplexes there, and the link"))
                 continue
-            self._routes(rule, topic, routes, parked)
+            self._routes(rule, topic, withheld, routes, parked)
         return Survey(tuple(routes), tuple(parked), len(rules))
 
-    def _routes(self, rule: Demux, topic: TopicMeta, routes: list[Route], parked: list[ParkedPartition]) -> None:
+    def _routes(
+        self,
+        rule: Demux,
+        topic: TopicMeta,
+        withheld: Mapping[str, Trouble],
+        routes: list[Route],
+        parked: list[ParkedPartition],
+    ) -> None:
         tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
         known, following = self._known(), self._following(rule)
         otherwise = {tp: why for tp in tps if (why := self._begun_otherwise(known.get(tp), rule, following))}
         parked.extend(ParkedPartition(*tp, one.reason, one.fix) for tp, one in otherwise.items())
         tps = [tp for tp in tps if tp not in otherwise]
         found = {tp: self._origins(tp, known.get(tp), following) for tp in tps}
-        placed = self._places.of_origins(rule, {origin for origins in found.values() for origin in origins})
+        origins = {origin for some in found.values() for origin in some}
+        lost = {name: withheld[name] for one in origins if (name := following.target(one).topic) in withheld}
+        parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for _, one in sorted(lost.items()))
+        placed = self._places.of_origins(rule, {one for one in origins if following.target(one).topic not in lost})
         parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for one in placed.unplaced)
         self._places.learn_limits([topic.name, *{rule.prefix + origin.topic for origin in placed.there}])
         limit = self._places.limit(topic.name)
