@@ -294,6 +294,26 @@ def test_what_holds_nothing_and_was_stalled_for_the_sake_of_all_comes_back(
     assert {lane.acked.next_offset for lane in stage.lanes} == {6}
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_a_strand_that_does_not_move_holds_up_none_that_holds_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    stuck, empty, source = stage.lanes[1], stage.lanes[2], stage.source
+    if not room:
+        monkeypatch.setattr(fetch, "TASK_BYTES", fetch.LANE_BYTES)
+    stuck.queued_bytes = fetch.LANE_BYTES
+    for lane in (stuck, empty):
+        source.leave(lane)
+        source._stalled.add(lane)
+    for now in (1.0, 2.0):
+        stuck.acked = replace(stuck.acked, next_offset=stuck.acked.next_offset + 1)
+        source.tick(now)
+        assert source.is_stalled(empty) != room, "while it moves it will drain, and nobody need hold more meanwhile"
+    source.tick(3.0)
+    assert not source.is_stalled(empty)
+    assert source.is_stalled(stuck)
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(stage: Stage, seed: int) -> None:
     """Lanes lose track, tasks crash after what they wrote down a while ago, targets are found, strangers write. What is

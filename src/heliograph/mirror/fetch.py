@@ -81,6 +81,7 @@ class Source:
         self._homeless: set[TopicPartition] = set(self._bundles)  # those without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[Lane] = set()  # lanes that hold enough for now
+        self._reached: dict[Lane, int] = {}  # where they stood at the last look
         self._release_at = 0.0  # when those of them that hold nothing are looked at
         self._wide: dict[TopicPartition, int] = {}  # those whose next batch needs more than the usual bytes
         self.stopped = False
@@ -115,10 +116,17 @@ class Source:
 
     def _release_empty(self) -> None:
         """A strand may be stalled for the sake of all and hold nothing itself: it will never drain. It goes on when
-        those beside it have."""
+        there is room for all, or when those beside it have drained; one of them that does not move holds up nobody."""
+        before, self._reached = self._reached, {lane: lane.acked.next_offset for lane in self._stalled}
+        full = {history: self._full(history) for history in (True, False)}
         for lane in [one for one in self._stalled if not one.queued_bytes]:
-            beside = self._bundles[lane.spec.tp].lanes
-            if not self.stopped and all(one.queued_bytes < LANE_BYTES // 2 for one in beside):
+            moving = [
+                one
+                for one in self._bundles[lane.spec.tp].lanes
+                if one not in before or one.acked.next_offset > before[one]
+            ]
+            drained = all(one.queued_bytes < LANE_BYTES // 2 for one in moving)
+            if not self.stopped and (drained or not full[lane.history]):
                 self.reopen(lane)
 
     def reopen(self, lane: Lane) -> None:
