@@ -116,8 +116,9 @@ def test_what_a_strand_may_repeat_behind_a_gap_is_said_and_nothing_is_passed_for
     assert "up to 6 may come twice" in scene.written[0][0].why
     lane.jump(25)
     assert (lane.skip, lane.next_sequence) == (0, 16), "all that is left is sent, behind what the target has"
-    lane.found(15)
-    scene.warden.gap(lane, 25, lambda: passed.append(True))
+    full = Lane.of(lane.spec)
+    full.found(15)
+    scene.warden.gap(full, 25, lambda: passed.append(True))
     assert (len(passed), len(scene.written)) == (2, 1)
     assert "up to 15 may come twice" in logs[-1]["why"]
 
