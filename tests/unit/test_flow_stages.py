@@ -239,9 +239,11 @@ def test_targets_keep_their_order_behind_those_that_the_position_names(spoke: Ka
 def test_a_label_that_leads_into_a_shared_topic_makes_no_target(spoke: Kafka) -> None:
     """A link with the default policy calls the shared topic `spoke.mux`, and the prefix is `spoke.`."""
     hub, shared = Kafka(**{"spoke.mux": 1, "spoke.other": 1, "spoke.a": 4}), TopicPartition("spoke.mux", 0)
-    rules = tuple(Demux(topic, "spoke.", False, SPOKE, 1) for topic in ("spoke.mux", "spoke.other"))
+    rules = tuple(
+        Demux(topic, "spoke.", False, SPOKE, 1, shared=("spoke.third",)) for topic in ("spoke.mux", "spoke.other")
+    )
     demux = DemuxSurvey(Flow(HUB, HUB, demux=rules), cast(Any, hub), cast(Any, hub), dict)
-    demux.wish(shared, [TopicPartition(name, 0) for name in ("mux", "other", "mm2-x.internal", "a")])
+    demux.wish(shared, [TopicPartition(name, 0) for name in ("mux", "other", "third", "mm2-x.internal", "a")])
     route = demux.survey().routes[0]
     assert targets(route) == [shared, TopicPartition("spoke.a", 0)]
     known = claimed(shared, TopicPartition("spoke.a", 0))

@@ -125,15 +125,27 @@ def flows_of(pairs: Pairs) -> list[Flow]:
                 caps=(),
                 start=(),
                 start_at="earliest",
-                demux=tuple(rule for _, rule in some),
+                demux=tuple(replace(rule, shared=_shared_on(alias, pairs)) for _, rule in some),
                 positions_topic=f"mm2-demux.{alias}.internal",
             )
         )
     return found
 
 
+def _arriving(flow: Flow, chosen: Chosen) -> str:
+    """The shared topic, as it is called on the target."""
+    return policy.remote_topic(flow, chosen.mux.topic) if chosen.intermediate else chosen.mux.topic
+
+
+def _shared_on(alias: str, pairs: Pairs) -> tuple[str, ...]:
+    """Topics of a cluster in which records travel: those that come there, and those that begin there."""
+    arriving = {_arriving(flow, chosen) for flow, chosen, _ in pairs.values() if flow.target.alias == alias}
+    leaving = {one.mux.topic for flow, one, _ in pairs.values() if one.intermediate and flow.source.alias == alias}
+    return tuple(sorted(arriving | leaving))
+
+
 def _demux(flow: Flow, chosen: Chosen) -> Demux:
-    shared = policy.remote_topic(flow, chosen.mux.topic) if chosen.intermediate else chosen.mux.topic
+    shared = _arriving(flow, chosen)
     prefix = f"{flow.source.alias}{flow.naming.separator}" if chosen.back == "prefixed" else ""
     return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor, chosen.put_back)
 

@@ -323,7 +323,8 @@ class DemuxSurvey:
         return None
 
     def _following(self, rule: Demux) -> Following:
-        return Following(rule.prefix, frozenset(one.topic for one in self.flow.demux), rule.topics)
+        shared = {one.topic for one in self.flow.demux} | set(rule.shared)
+        return Following(rule.prefix, frozenset(shared), rule.topics)
 
     def _origins(self, tp: TopicPartition, position: Position | None, following: Following) -> list[TopicPartition]:
         """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
