@@ -54,9 +54,9 @@ def muxes(source: Cluster, target: Cluster, shared: str, *topics: str, **more: A
     return replace(flow, mux=Mux(topics, shared, "the spoke", 3, NAMES))
 
 
-def demuxes(hub: Cluster, spoke: Cluster, shared: str, prefix: str, *, keep: bool) -> Flow:
+def demuxes(hub: Cluster, spoke: Cluster, shared: str, prefix: str, *, keep: bool, topics: str = ".*") -> Flow:
     flow = one_flow(hub, hub, positions_topic=f"mm2-demux.{shared}.internal")
-    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1),))
+    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1, (topics,)),))
 
 
 class Step:
@@ -161,9 +161,10 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
         Record(b"k", b"not UTF-8", ((NAMES[0], b"\xff\xfe"), (NAMES[1], b"0"))),
         Record(b"k", b"internal", ((NAMES[0], b"__consumer_offsets"), (NAMES[1], b"0"))),
         Record(b"k", b"itself", ((NAMES[0], shared.encode()), (NAMES[1], b"0"))),
+        Record(b"k", b"not chosen", ((NAMES[0], f"connect-{topic_name}".encode()), (NAMES[1], b"0"))),
         Record(b"k", b"no such partition", ((NAMES[0], early.encode()), (NAMES[1], b"99"))),
     ]
-    put_back = demuxes(backup.cluster(), primary.cluster(), shared, "", keep=True)
+    put_back = demuxes(backup.cluster(), primary.cluster(), shared, "", keep=True, topics=f"{topic_name}-.*")
     with (
         Engine(muxes(primary.cluster(), backup.cluster(), shared, f"{topic_name}-.*")) as mux,
         Engine(put_back) as demux,
@@ -191,6 +192,7 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
                 (r.content[:2], r.headers, r.timestamp_ms) for r in some
             ]
             assert [dict(r.headers[-8:])[NAMES[7]] for r in ours[partition]] == [b"%d" % r.offset for r in some]
+    assert f"connect-{topic_name}" not in topics_of(hub), "no label makes a topic that was not chosen"
     assert _config(backup, early)["retention.ms"] == "9999999999"
     assert _config(backup, early)["max.message.bytes"] == "2000000"
 

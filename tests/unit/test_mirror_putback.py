@@ -22,7 +22,7 @@ from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.following import Following
 from heliograph.mirror.lane import Lane, State
-from heliograph.mirror.positions import Position, fold, join
+from heliograph.mirror.positions import Position, fold, join, new_era
 from heliograph.mirror.positions import decode as read_position
 from heliograph.mirror.positions import encode as write_position
 from heliograph.mirror.strands import position_of, share_of
@@ -379,6 +379,37 @@ def test_a_strand_without_a_place_stands_and_the_others_go_on(stage: Stage) -> N
     stage.turn()
     assert values(stage.copied[TARGETS[1]]) == [b"1"]
     assert stage.position.next_offset == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_target_that_begins_anew_repeats_nothing_elsewhere(stage: Stage, seed: int) -> None:
+    """Its topic was deleted. The position that all began anew from is a while old, and strangers were written down."""
+    dice = random.Random(seed)
+    written = stage.position
+    for step in range(30):
+        stage.add(*dice.choices([*ORIGINS[:2], None], [4, 4, 1], k=dice.randrange(1, 5)))
+        stage.turn(dice.randrange(1, 4))
+        if dice.random() < 0.7:
+            stage.keeper.written()
+        if step == 10:
+            written = stage.position
+    stage.keeper.written(heard=False)
+    lost = TARGETS[dice.randrange(2)]
+    stage.copied[lost].clear()
+    parts = written.parts(SHARED)
+    era = read_position(
+        write_position(new_era([Position(0) if at == lost else one for at, one in parts], written.targets))
+    )
+    assert era is not None
+    assert not era.claimed
+    claim = [one if one.claimed else part(88, one.next_offset) for one in era.strands]
+    stage.start(join(claim, era.targets))
+    for _ in range(len(stage.records) + 5):
+        stage.turn(5)
+        stage.keeper.written()
+    assert {at: values(stage.copied[at]) for at in TARGETS[:2]} == {at: stage.due(at) for at in TARGETS[:2]}
+    assert stage.position.next_offset == len(stage.records)
+    assert sorted(stage.keeper.incidents) == sorted(stage.strange), "each once"
 
 
 def test_strangers_behind_a_record_that_waits_are_written_down_when_it_has_its_place(stage: Stage) -> None:
