@@ -11,7 +11,8 @@ import pytest
 from heliograph.batch.labels import Stamp
 from heliograph.errors import BrokerError, Unreachable
 from heliograph.flow import places
-from heliograph.flow.stages import DemuxSurvey, MuxSurvey, may_begin, shared_partition, staged_lanes
+from heliograph.flow.staged import may_begin, staged_lanes
+from heliograph.flow.stages import DemuxSurvey, MuxSurvey, shared_partition
 from heliograph.flow.topics import Route, Trouble
 from heliograph.mirror.assignment import PutBack
 from heliograph.mirror.following import Following

@@ -21,11 +21,13 @@ from heliograph.mirror import fetch
 from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.following import Following
+from heliograph.mirror.hindrance import NONE
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.positions import Position, fold, join, new_era
 from heliograph.mirror.positions import decode as read_position
 from heliograph.mirror.positions import encode as write_position
-from heliograph.mirror.strands import position_of, share_of
+from heliograph.mirror.strands import position_of, share_of, together
+from heliograph.mirror.telling import _of_lane
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire.fetched import FetchAnswer, Fetched
 from tests.unit.test_mirror_fetch import NODE, SESSION, Brokers
@@ -410,6 +412,17 @@ def test_a_target_that_begins_anew_repeats_nothing_elsewhere(stage: Stage, seed:
     assert {at: values(stage.copied[at]) for at in TARGETS[:2]} == {at: stage.due(at) for at in TARGETS[:2]}
     assert stage.position.next_offset == len(stage.records)
     assert sorted(stage.keeper.incidents) == sorted(stage.strange), "each once"
+
+
+def test_a_wish_says_whose_it_is(stage: Stage) -> None:
+    lost = stage.lanes[2]
+    lost.park("it lost what it had", wish="restart")
+    rows = [_of_lane(lane, NONE) for lane in stage.lanes]
+    assert together(stage.lanes, rows)["wish"] == "", "what is acknowledged is not all written yet"
+    for lane in stage.lanes:
+        lane.written = lane.acked
+    row = together(stage.lanes, [_of_lane(lane, NONE) for lane in stage.lanes])
+    assert (row["wish"], row["wished"], row["producer"]) == ("restart", [(*TARGETS[1], 2)], 0)
 
 
 def test_strangers_behind_a_record_that_waits_are_written_down_when_it_has_its_place(stage: Stage) -> None:

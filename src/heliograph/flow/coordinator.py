@@ -41,7 +41,8 @@ from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.stages import may_begin, staged_lanes, survey_of
+from heliograph.flow.staged import may_begin, staged_lanes
+from heliograph.flow.stages import survey_of
 from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
 from heliograph.flow.tenure import Tenure
