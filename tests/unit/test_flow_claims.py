@@ -8,7 +8,7 @@ from typing import Any, cast
 from heliograph.flow.claims import Claims
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import PutBack
-from heliograph.mirror.positions import Position, join
+from heliograph.mirror.positions import Position, join, new_era
 from heliograph.state.positions import Wanted
 from heliograph.types import Cluster, Flow, TopicPartition
 
@@ -67,4 +67,16 @@ def test_a_new_era_is_not_claimed_while_one_of_its_targets_has_no_place() -> Non
     assert not survey.routes
     assert "went on to b-0 too" in survey.parked[0].reason
     assert claiming.claim([route(A, C, B)]), "another may not begin than before: none"
-    assert positions.wanted[SHARED].starts == (50, 70, 50, 90)
+    assert positions.wanted[SHARED].targets == (SHARED, A, B, C), "those that are known first"
+    assert positions.wanted[SHARED].starts == (50, 70, 90, 50)
+
+
+def test_strands_that_a_new_era_leaves_alone_need_no_place() -> None:
+    left = Position(90, 7, 0, 12, None, 40)
+    positions = Positions(new_era([Position(50, 5, 0), Position(3), left], (SHARED, A, B)))
+    claiming = claims(positions)
+    assert not claiming.claim([route(A)])
+    wanted = positions.wanted[SHARED]
+    assert (wanted.targets, wanted.fresh) == ((SHARED, A, B), 1)
+    assert wanted.kept == (Position(50, 5, 0), None, left)
+    assert (wanted.starts[1], wanted.ends[1]) == (3, 1_000)
