@@ -58,7 +58,7 @@ def muxes(source: Cluster, target: Cluster, shared: str, *topics: str, **more: A
 
 def demuxes(hub: Cluster, spoke: Cluster, shared: str, prefix: str, *, keep: bool, topics: str = ".*") -> Flow:
     flow = one_flow(hub, hub, positions_topic=f"mm2-demux.{shared}.internal")
-    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1, (topics,)),))
+    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1, topics=(topics,)),))
 
 
 class Step:

@@ -284,7 +284,7 @@ def test_of_topics_that_the_source_does_not_have_only_so_many_are_made(spoke: Ka
 
 def test_labels_lead_to_chosen_topics_with_names_that_can_be_and_nowhere_else(spoke: Kafka) -> None:
     hub = Kafka(mux=1, a=4, **{"connect-configs": 1, "mux-of-another": 4})
-    rule, long = Demux("mux", "spoke.", False, SPOKE, 1, ("a", "x+")), "x" * 244
+    rule, long = Demux("mux", "spoke.", False, SPOKE, 1, topics=("a", "x+")), "x" * 244
     demux = DemuxSurvey(Flow(HUB, HUB, demux=(rule,)), cast(Any, hub), cast(Any, hub), dict)
     names = ("connect-configs", "mux-of-another", "b", "ab", long, "a")
     demux.wish(SHARED, [TopicPartition(name, 0) for name in names])
@@ -333,7 +333,7 @@ def test_another_prefix_than_records_were_begun_under_is_parked(
     spoke: Kafka, begun: str, prefix: str, refused: bool
 ) -> None:
     hub, known = Kafka(mux=1, **{begun: 4}), {SHARED: claimed(SHARED, TopicPartition(begun, 0))}
-    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, 1, ("a", "b")),))
+    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, 1, topics=("a", "b")),))
     survey = DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known).survey()
     assert len(survey.routes) == (not refused)
     assert [(one.partition, f"were begun into {begun}" in one.reason, bool(one.fix)) for one in survey.parked] == (

@@ -82,7 +82,7 @@ def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
             reader.report.refuse(view[name].entry, "nothing is put back: set demux = original or prefixed too")
     mux = Mux(topics, topic, identifier, partitions, headers, hub)
     kind: Literal["", "original", "prefixed"] = "original" if back == "original" else "prefixed" if back else ""
-    return Chosen(mux, via == "intermediate", kind, keep == "keep", put_back)
+    return Chosen(mux, via == "intermediate", kind, keep == "keep", put_back=put_back)
 
 
 def _refuse_alone(view: View, reader: Reader) -> None:
@@ -147,7 +147,7 @@ def _shared_on(alias: str, pairs: Pairs) -> tuple[str, ...]:
 def _demux(flow: Flow, chosen: Chosen) -> Demux:
     shared = _arriving(flow, chosen)
     prefix = f"{flow.source.alias}{flow.naming.separator}" if chosen.back == "prefixed" else ""
-    return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor, chosen.put_back)
+    return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor, topics=chosen.put_back)
 
 
 def _bare(flow: Flow) -> Flow:

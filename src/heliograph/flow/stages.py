@@ -240,7 +240,7 @@ class DemuxSurvey:
             refused = frozenset(found[tp]) & placed.refused
             strands = (tp, *map(following.target, there))
             stages: tuple[Stage, ...] = (
-                PutBack(None, rule.keep_headers, refused, following),
+                PutBack(None, rule.keep_headers, refused, following=following),
                 *(PutBack(origin, rule.keep_headers) for origin in there),
             )
             limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
