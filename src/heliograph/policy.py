@@ -208,6 +208,11 @@ def _filter(include: tuple[str, ...], exclude: tuple[str, ...]) -> Filter:
     return Filter(include, exclude)
 
 
+def fits(patterns: tuple[str, ...], name: str) -> bool:
+    """Whether one of these names or regular expressions is this name, in full."""
+    return _filter(patterns, ()).accepts(name)
+
+
 def accepts_topic(flow: Flow, topic: str) -> bool:
     """The topic filter alone, which is what decides about the offsets of groups."""
     return _filter(tuple(flow.topics), tuple(flow.topics_exclude)).accepts(topic)

@@ -145,6 +145,8 @@ class Demux:
     spoke: Cluster  # where its records came from: asked how the topics are that are to be made
     replication_factor: int = 2
     weight: int = 1  # its share of the hub, beside the other spokes'
+    topics: tuple[str, ...] = (".*",)  # what labels may name, as `Mux.topics`; all else is nobody's
+    shared: tuple[str, ...] = ()  # all shared topics here, also those that are not put back: nobody's targets
 
 
 @dataclass(frozen=True, slots=True)

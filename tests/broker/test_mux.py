@@ -13,13 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AdminClient
+
 from heliograph.batch import warm
 from heliograph.batch.labels import NAMES, time_text
 from heliograph.cli.main import run as heliograph
 from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties, running
 from heliograph.errors import BrokerError
 from heliograph.state.quarantine import Kept, Quarantine
-from heliograph.types import Cluster, Demux, Flow, Mux
+from heliograph.types import Cluster, Demux, Flow, Mux, Policies
 from heliograph.wire import Client
 from tests.broker.engine import Engine, one_flow, topics_of
 from tests.broker.processes import Feed, Run, assert_copied, records_in, wait_until_gone
@@ -54,9 +56,9 @@ def muxes(source: Cluster, target: Cluster, shared: str, *topics: str, **more: A
     return replace(flow, mux=Mux(topics, shared, "the spoke", 3, NAMES))
 
 
-def demuxes(hub: Cluster, spoke: Cluster, shared: str, prefix: str, *, keep: bool) -> Flow:
+def demuxes(hub: Cluster, spoke: Cluster, shared: str, prefix: str, *, keep: bool, topics: str = ".*") -> Flow:
     flow = one_flow(hub, hub, positions_topic=f"mm2-demux.{shared}.internal")
-    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1),))
+    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1, topics=(topics,)),))
 
 
 class Step:
@@ -161,9 +163,10 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
         Record(b"k", b"not UTF-8", ((NAMES[0], b"\xff\xfe"), (NAMES[1], b"0"))),
         Record(b"k", b"internal", ((NAMES[0], b"__consumer_offsets"), (NAMES[1], b"0"))),
         Record(b"k", b"itself", ((NAMES[0], shared.encode()), (NAMES[1], b"0"))),
+        Record(b"k", b"not chosen", ((NAMES[0], f"connect-{topic_name}".encode()), (NAMES[1], b"0"))),
         Record(b"k", b"no such partition", ((NAMES[0], early.encode()), (NAMES[1], b"99"))),
     ]
-    put_back = demuxes(backup.cluster(), primary.cluster(), shared, "", keep=True)
+    put_back = demuxes(backup.cluster(), primary.cluster(), shared, "", keep=True, topics=f"{topic_name}-.*")
     with (
         Engine(muxes(primary.cluster(), backup.cluster(), shared, f"{topic_name}-.*")) as mux,
         Engine(put_back) as demux,
@@ -191,8 +194,43 @@ def test_straight_to_the_hub_kept_labels_strange_records_and_new_topics(
                 (r.content[:2], r.headers, r.timestamp_ms) for r in some
             ]
             assert [dict(r.headers[-8:])[NAMES[7]] for r in ours[partition]] == [b"%d" % r.offset for r in some]
+    assert f"connect-{topic_name}" not in topics_of(hub), "no label makes a topic that was not chosen"
     assert _config(backup, early)["retention.ms"] == "9999999999"
     assert _config(backup, early)["max.message.bytes"] == "2000000"
+
+
+def test_a_topic_at_the_hub_that_is_deleted_is_put_back_anew_and_nothing_else_is_repeated(
+    primary: Kafka, backup: Kafka, topic_name: str
+) -> None:
+    """Under the prefix that the shared topic has too, with a stranger whose label leads into that topic itself."""
+    spoke, hub = primary.confluent(), backup.confluent()
+    one, two, shared = f"{topic_name}-one", f"{topic_name}-two", f"primary.mux-{topic_name}"
+    for topic in (one, two):
+        create_topic(spoke, topic, 2, config=KEPT)
+        produce(spoke, topic, records(200, 2))
+    create_topic(hub, shared, 1, config=KEPT)
+    back = demuxes(
+        backup.cluster(), primary.cluster(), shared, "primary.", keep=False, topics=f"{topic_name}-.*|mux-.*"
+    )
+    back = replace(back, on=Policies(target_lost="restart"))
+    into_itself = Record(b"k", b"into itself", ((NAMES[0], f"mux-{topic_name}".encode()), (NAMES[1], b"0")))
+    with Engine(muxes(primary.cluster(), backup.cluster(), shared, one, two)), Engine(back) as demux:
+        demux.wait(lambda: [counted(hub, f"primary.{t}") for t in (one, two)] == [200, 200], what="both at the hub")
+        produce(hub, shared, [into_itself])
+        demux.wait(lambda: len(_kept(backup, back, shared)) == 1, what="the stranger in quarantine")
+        admin = AdminClient(hub)
+        admin.delete_topics([f"primary.{one}"])[f"primary.{one}"].result(30)
+        for topic in (one, two):
+            produce(spoke, topic, records(100, 2, 200))
+        demux.wait(lambda: [counted(hub, f"primary.{t}") for t in (one, two)] == [300, 300], what="put back anew")
+        demux.wait_copied(shared)
+    for topic in (one, two):
+        theirs, ours = read_all(spoke, topic), read_all(hub, f"primary.{topic}")
+        assert {p: [r.content for r in some] for p, some in ours.items()} == {
+            p: [r.content for r in some] for p, some in theirs.items()
+        }
+    assert counted(hub, shared) == 601, "nothing went into the shared topic but what was multiplexed, and the stranger"
+    assert [one.record.value for one in _kept(backup, back, shared)] == [b"into itself"]
 
 
 def test_a_real_mirrormaker_as_the_link(primary: Kafka, backup: Kafka, topic_name: str) -> None:

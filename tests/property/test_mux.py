@@ -1,5 +1,7 @@
 """Mux then demux is the identity on any records; labels are as specified; what is strange is named."""
 
+import zlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -260,6 +262,55 @@ def test_what_was_aborted_is_nobodys():
     assert chunk.remaining_records == 2
     seen = demux(log, Targets([TopicPartition("t", 0)]), keep=False)  # read_uncommitted
     assert ([s.record.offset for s in seen.strange], seen.unknown) == ([1], {TopicPartition("new", 0): 2})
+
+
+def test_what_was_aborted_is_told_also_behind_messages_of_the_oldest_format():
+    """A log's beginning may be older than transactions: what comes behind it is judged all the same."""
+    old = message(1, b"k", b"stray")
+    told = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": header.TRANSACTIONAL}
+    log = old + encode([Record(1, NOW_MS, b"k", b"aborted")], **told) + encode([Record(2, NOW_MS, b"k", b"stray too")])
+    done = demux(log, Targets([TopicPartition("t", 0)]), keep=False, aborted=[(7, 1)])
+    assert [s.record.offset for s in done.strange] == [0, 2]
+    assert done.next_offset == 3
+
+
+def message(magic, key, value):
+    """One of before 0.11, at offset 0."""
+    body = bytes([magic, 0]) + (NOW_MS.to_bytes(8, "big") if magic else b"")
+    body += b"".join(len(one).to_bytes(4, "big") + one for one in (key, value))
+    body = zlib.crc32(body).to_bytes(4, "big") + body
+    return (0).to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
+
+
+def test_more_records_than_bytes_are_no_records():
+    """No room is made for them before: 2^31 would be more than there is."""
+    batch = bytearray(encode([Record(0, NOW_MS, b"k", b"v")]))
+    for at in (header.LAST_OFFSET_DELTA, header.COUNT):
+        batch[at : at + 4] = ((1 << 31) - 2).to_bytes(4, "big")
+    batch[header.CRC : header.ATTRIBUTES] = header.checksum(batch).to_bytes(4, "big")
+    stamp = Stamp(TopicPartition("t", 0))
+    for work in (
+        lambda: demux(bytes(batch), Targets([stamp.tp]), keep=False),
+        lambda: mux(bytes(batch), stamp, LATER_MS),
+        lambda: split(bytes(batch), 3),
+    ):
+        with pytest.raises(CorruptBatch, match="2147483646 records in"):
+            work()
+
+
+def test_each_origin_is_judged_once_and_all_its_records_are_strange():
+    judged = []
+    headers = [labels.write(Stamp(TopicPartition(name, 0)), NOW_MS, 0) for name in ("bad", "new")]
+    records = [Record(n, NOW_MS, b"k", b"v", headers[n % 2]) for n in range(2_000)]
+    done = demux(
+        encode(records),
+        Targets([TopicPartition("t", 0)]),
+        keep=False,
+        refuses=lambda origin: judged.append(origin) or origin.topic == "bad",
+    )
+    assert judged == [TopicPartition("bad", 0), TopicPartition("new", 0)]
+    assert [(s.record.offset, s.why) for s in done.strange] == [(n, Absurd.FORBIDDEN) for n in range(0, 2_000, 2)]
+    assert done.unknown == {TopicPartition("new", 0): 1}
 
 
 def test_names_of_headers_that_are_not_utf_8_come_back_as_they_were():

@@ -59,6 +59,25 @@ def test_straight_to_the_hub() -> None:
     )
 
 
+def test_what_travels_is_put_back_and_nothing_else_unless_it_is_said() -> None:
+    (back,) = flows(CHOSEN, "spoke1->hub.demux = original")["hub->hub.demux"].demux
+    assert back.topics == ("topic", "topic2")
+    (back,) = flows(CHOSEN, "spoke1->hub.demux = original", "spoke1->hub.demux.topics = t.*")["hub->hub.demux"].demux
+    assert back.topics == ("t.*",)
+    assert "nothing is put back" in problem(CHOSEN, "spoke1->hub.demux.topics = t.*")
+    assert "has no mux.topics" in problem("spoke1->hub.demux.topics = t.*")
+
+
+def test_no_shared_topic_of_the_hub_is_a_target_whoever_puts_it_back() -> None:
+    found = flows(
+        *(CHOSEN, "spoke1->hub.demux = original", "spoke2->hub.enabled = true", "spoke2->hub.mux.topics = x"),
+        *("spoke2->hub.mux.via = intermediate", "hub->spoke2.enabled = true", "hub->spoke2.mux.topics = y"),
+        "hub->spoke2.mux.via = intermediate",
+    )
+    (back,) = found["hub->hub.demux"].demux
+    assert back.shared == ("mux-replication_hub", "mux-replication_spoke1", "spoke2.mux-replication_spoke2")
+
+
 def test_by_a_topic_on_the_spoke() -> None:
     found = flows(CHOSEN, "spoke1->hub.mux.via = intermediate", "spoke1->hub.demux = prefixed")
     assert list(found) == ["spoke1->hub", "spoke1->spoke1.mux", "hub->hub.demux"]

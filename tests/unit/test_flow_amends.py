@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -10,8 +11,9 @@ from heliograph.errors import BrokerError
 from heliograph.flow.amends import Amends
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.incidents import Book, encode, key_of
-from heliograph.mirror.positions import Position
-from heliograph.state.positions import PositionsLog
+from heliograph.mirror.positions import Position, decode, fold, join
+from heliograph.mirror.positions import encode as write_position
+from heliograph.state.positions import PositionsLog, Wanted
 from heliograph.types import Cluster, Flow, Policies, TopicPartition
 from heliograph.wire import TopicMeta
 
@@ -159,3 +161,112 @@ def test_a_last_word_of_an_era_that_is_over_is_not_taken_for_the_new_one() -> No
     assert log.known[TP].next_offset == 3
     log.learn(TP, 9, 6, 6, producer_id=8)
     assert log.known[TP] == Position(9, 8, 0, 6, NEW, 6)
+
+
+# ---------------------------------------------------------------- one target of several
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+STRANDS = (Position(40, 7, 0, 0, OLD, 9), Position(44, 8, 0, 20, OLD, 30), Position(42, 9, 0, 5, OLD, 5))
+SHARED = join(STRANDS, (TP, A, B))
+
+
+@pytest.mark.parametrize(("policy", "start"), [("restart", 3), ("skip", 44)])
+def test_what_one_target_lost_begins_anew_and_the_others_keep_their_claims(policy: str, start: int) -> None:
+    scene = Scene(SHARED)
+    assert not scene.amends.wished(TP, policy, 7, {A: 6}), "of an era that is over"
+    assert scene.amends.wished(TP, policy, 7, {A: 8})
+    assert not scene.amends.wished(TP, policy, 7, {A: 8}), "no news"
+    scene.amends.settle([route(OLD)])
+    era = scene.positions.known[TP]
+    assert not era.claimed
+    assert era.strands == (STRANDS[0], Position(start), STRANDS[2])
+    assert fold(SHARED, write_position(era)) == decode(write_position(era))
+    assert decode(write_position(era)).targets == (TP, A, B)  # type: ignore[union-attr]
+    assert not scene.amends.wished(TP, policy, 7, {A: 8}), "it is the same anchor, and another strand"
+
+
+def test_what_two_targets_lost_begins_anew_for_both() -> None:
+    scene = Scene(SHARED)
+    assert scene.amends.wished(TP, "skip", 7, {A: 8})
+    assert scene.amends.wished(TP, "skip", 7, {B: 9})
+    scene.amends.settle([route(OLD)])
+    assert [one.claimed for one in scene.positions.known[TP].strands] == [True, False, False]
+
+
+def test_a_source_made_anew_begins_all_strands_at_its_start_and_their_targets_stay() -> None:
+    scene = Scene(SHARED)
+    scene.amends.settle([route(NEW)])
+    assert scene.positions.known[TP] == join([Position(3)] * 3, (TP, A, B))
+
+
+class Ids:
+    def init_producer_ids(self, count: int) -> list[tuple[int, int]]:
+        return [(50 + n, 0) for n in range(count)]
+
+
+class InMemory(PositionsLog):
+    """The log of one key."""
+
+    rival: bytes | None = None
+
+    def write(self, entries) -> None:  # type: ignore[no-untyped-def]
+        for value in ([self.rival] if self.rival else []) + [write_position(one) for one in entries.values()]:
+            self.written.append(value)
+
+    def catch_up(self):  # type: ignore[no-untyped-def]
+        known = None
+        for value in self.written:
+            known = fold(known, value)
+        self.known = {TP: known}
+        return self.known
+
+
+def test_the_claim_of_one_strand_leaves_the_others_as_they_are_and_the_first_claim_wins() -> None:
+    scene = Scene(SHARED)
+    scene.amends.wished(TP, "restart", 7, {A: 8})
+    scene.amends.settle([route(OLD)])
+    log = InMemory(Ids(), Flow(Cluster("us"), Cluster("eu")))  # type: ignore[arg-type]
+    log.written = [write_position(SHARED), write_position(scene.positions.known[TP])]  # type: ignore[attr-defined]
+    era = log.catch_up()[TP]
+    left = tuple(one if one.claimed else None for one in era.strands)
+    wanted = {TP: Wanted((40, 3, 42), OLD, (0, 0, 0), True, (TP, A, B), left)}
+    log.rival = write_position(join([STRANDS[0], Position(3, 77, 0, 0, OLD, 0), STRANDS[2]], (TP, A, B)))
+    log.claim(wanted)
+    assert log.known[TP].strands == (STRANDS[0], Position(3, 77, 0, 0, OLD, 0), STRANDS[2])
+    assert decode(log.written[-1]) == log.known[TP], "the winner's is the last"  # type: ignore[attr-defined]
+    stale = join([STRANDS[0], STRANDS[1], replace(STRANDS[2], next_offset=60, sequence=9)], (TP, A, B))
+    assert fold(log.known[TP], write_position(stale)).strands[1:] == (  # type: ignore[union-attr]
+        Position(3, 77, 0, 0, OLD, 0),
+        replace(STRANDS[2], next_offset=60, sequence=9),
+    ), "who wrote before the new era still says what is true of the others"
+
+
+@pytest.mark.parametrize(("policy", "start"), [("restart", 3), ("skip", 44)])
+def test_a_deleted_target_is_made_anew_when_nobody_writes_to_it_and_begins_with_the_next_plan(
+    policy: str, start: int
+) -> None:
+    scene = Scene(SHARED, target_lost=policy)
+    scene.busy = True
+    assert list(scene.amends.withhold_targets(["a"])) == ["a"]
+    scene.amends.settle([route(OLD)])
+    assert scene.positions.known == {TP: SHARED}
+    scene.busy = False
+    assert scene.amends.withhold_targets(["a"]) == {}
+    assert scene.positions.known == {TP: SHARED}, "tasks may still write it"
+    scene.amends.settle([route(OLD)])
+    assert scene.positions.known[TP].strands == (STRANDS[0], Position(start), STRANDS[2])
+    assert scene.positions.done == ["target-lost", "ended", "position"]
+    assert scene.amends.withhold_targets(["a"]) == {}, "it begins anew, and has nothing to lose"
+
+
+def test_a_deleted_target_stands_still_by_default_and_each_is_named_once() -> None:
+    scene = Scene(SHARED)
+    for _ in range(2):
+        withheld = scene.amends.withhold_targets(["a", "b", "never"])
+        assert list(withheld) == ["a", "b"]
+        assert "orders-0 up to offset 44" in withheld["a"].reason
+    assert scene.positions.done == ["target-lost", "target-lost"]
+    scene.amends.settle([route(OLD)])
+    assert scene.positions.known == {TP: SHARED}
+    scene.target.error = BrokerError(36, "TOPIC_ALREADY_EXISTS")
+    assert "not to be seen yet" in scene.amends.withhold_targets(["a"])["a"].reason

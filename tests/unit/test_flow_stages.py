@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self, cast
 from uuid import UUID
 
@@ -11,9 +11,11 @@ import pytest
 from heliograph.batch.labels import Stamp
 from heliograph.errors import BrokerError, Unreachable
 from heliograph.flow import places
-from heliograph.flow.stages import DemuxSurvey, MuxSurvey, may_begin, shared_partition, staged_lanes
-from heliograph.flow.topics import Route
+from heliograph.flow.staged import may_begin, staged_lanes
+from heliograph.flow.stages import DemuxSurvey, MuxSurvey, shared_partition
+from heliograph.flow.topics import Route, Trouble
 from heliograph.mirror.assignment import PutBack
+from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, join
 from heliograph.types import MUX_HEADERS, Cluster, Demux, Flow, Mux, TopicPartition
 from heliograph.wire import ConfigEntry, NewTopic, TopicMeta, broker_error
@@ -127,6 +129,21 @@ def test_a_source_partition_stays_where_it_was_begun() -> None:
     assert survey.routes[1].remote == TopicPartition("mux", shared_partition(TopicPartition("a", 1), 8))
 
 
+def test_a_source_partition_stays_there_also_when_its_position_begins_anew() -> None:
+    tp = TopicPartition("a", 0)
+    begun = TopicPartition("mux", (shared_partition(tp, 8) + 1) % 8)
+    known = {tp: join([Position(9)], [begun])}
+    assert muxed(mux_flow("a"), Kafka(a=1), Kafka(mux=8), known).survey().routes[0].remote == begun
+
+
+def test_a_source_partition_whose_place_is_not_there_any_more_goes_nowhere_else() -> None:
+    known = {TopicPartition("a", 0): claimed(TopicPartition("mux", 3))}
+    survey = muxed(mux_flow("a"), Kafka(a=1), Kafka(mux=3), known).survey()
+    assert not survey.routes
+    assert "partition 3 of mux, which has 3 partitions" in survey.parked[0].reason
+    assert survey.parked[0].fix.endswith("--partitions 4")
+
+
 def test_another_shared_topic_is_parked_with_the_way_back() -> None:
     known = {TopicPartition("a", 0): claimed(TopicPartition("before", 1))}
     survey = muxed(mux_flow("a"), Kafka(a=2), Kafka(), known).survey()
@@ -141,6 +158,24 @@ def test_a_shared_topic_that_cannot_be_made_parks_all() -> None:
     survey = muxed(mux_flow("a", "b"), Kafka(a=1, b=1), target).survey()
     assert not survey.routes
     assert ["mux cannot be created" in one.reason for one in survey.parked] == [True, True]
+
+
+def test_a_shared_topic_that_was_lost_is_not_made_before_that_is_settled() -> None:
+    asked: list[list[str]] = []
+
+    def withhold(missing: Mapping[str, TopicMeta], remote_of: Mapping[str, str]) -> dict[str, Trouble]:
+        asked.append(sorted(missing))
+        return {"a": Trouble("it was deleted", "decide")} if len(asked) == 1 else {}
+
+    target = Kafka()
+    mux = MuxSurvey(mux_flow("a", "b"), cast(Any, Kafka(a=1, b=1)), cast(Any, target), dict, withhold)
+    survey = mux.survey()
+    assert not survey.routes
+    assert [(one.topic, one.fix) for one in survey.parked] == [("a", "decide"), ("b", "")]
+    assert not target.counts
+    assert len(mux.survey().routes) == 2
+    mux.survey()
+    assert asked == [["a", "b"], ["a", "b"], []]
 
 
 def test_neighbours_go_to_neighbours() -> None:
@@ -173,7 +208,7 @@ def test_before_anything_is_known_there_is_the_anchor_alone(spoke: Kafka) -> Non
     hub = Kafka(mux=1)
     (route,) = demuxed(hub).survey().routes
     assert targets(route) == [SHARED]
-    assert route.stages == (PutBack(None),)
+    assert route.stages == (PutBack(None, following=Following("", frozenset({"mux"}))),)
     assert hub.counts == {"mux": 1}
 
 
@@ -202,6 +237,21 @@ def test_targets_keep_their_order_behind_those_that_the_position_names(spoke: Ka
     ]
 
 
+def test_a_label_that_leads_into_a_shared_topic_makes_no_target(spoke: Kafka) -> None:
+    """A link with the default policy calls the shared topic `spoke.mux`, and the prefix is `spoke.`."""
+    hub, shared = Kafka(**{"spoke.mux": 1, "spoke.other": 1, "spoke.a": 4}), TopicPartition("spoke.mux", 0)
+    rules = tuple(
+        Demux(topic, "spoke.", False, SPOKE, 1, shared=("spoke.third",)) for topic in ("spoke.mux", "spoke.other")
+    )
+    demux = DemuxSurvey(Flow(HUB, HUB, demux=rules), cast(Any, hub), cast(Any, hub), dict)
+    demux.wish(shared, [TopicPartition(name, 0) for name in ("mux", "other", "third", "mm2-x.internal", "a")])
+    route = demux.survey().routes[0]
+    assert targets(route) == [shared, TopicPartition("spoke.a", 0)]
+    known = claimed(shared, TopicPartition("spoke.a", 0))
+    lanes = staged_lanes(route, known, frozenset(), history=False)
+    assert [cast(PutBack, lane.stage).origin for lane in lanes] == [None, TopicPartition("a", 0)]
+
+
 def test_a_topic_with_fewer_partitions_grows_to_the_sources(spoke: Kafka) -> None:
     hub = Kafka(mux=1, a=2)
     demux = demuxed(hub)
@@ -214,12 +264,35 @@ def test_a_topic_with_fewer_partitions_grows_to_the_sources(spoke: Kafka) -> Non
 def test_a_partition_that_the_source_does_not_have_is_refused(spoke: Kafka) -> None:
     hub = Kafka(mux=1)
     demux = demuxed(hub)
-    demux.wish(SHARED, [TopicPartition("a", 4), TopicPartition("gone", 1), TopicPartition("gone", 10_000)])
+    demux.wish(SHARED, [TopicPartition("a", 4), TopicPartition("gone", 1), TopicPartition("gone", 1_000)])
     (route,) = demux.survey().routes
     anchor = cast(PutBack, route.stages[0])
-    assert anchor.refused == {TopicPartition("a", 4), TopicPartition("gone", 10_000)}
+    assert anchor.refused == {TopicPartition("a", 4), TopicPartition("gone", 1_000)}
     assert targets(route) == [SHARED, TopicPartition("gone", 1)], "of a topic that is gone the records say how it was"
     assert hub.counts["gone"] == 2
+
+
+def test_of_topics_that_the_source_does_not_have_only_so_many_are_made(spoke: Kafka) -> None:
+    hub, names = Kafka(mux=1), [f"made-up-{n:03}" for n in range(places.MOST_GONE + 5)]
+    demux = demuxed(hub)
+    demux.wish(SHARED, [TopicPartition(name, 0) for name in names])
+    for _ in range(2):
+        (route,) = demux.survey().routes
+        assert len(hub.counts) == 1 + places.MOST_GONE
+        assert {one.topic for one in cast(PutBack, route.stages[0]).refused} == set(names[places.MOST_GONE :])
+
+
+def test_labels_lead_to_chosen_topics_with_names_that_can_be_and_nowhere_else(spoke: Kafka) -> None:
+    hub = Kafka(mux=1, a=4, **{"connect-configs": 1, "mux-of-another": 4})
+    rule, long = Demux("mux", "spoke.", False, SPOKE, 1, topics=("a", "x+")), "x" * 244
+    demux = DemuxSurvey(Flow(HUB, HUB, demux=(rule,)), cast(Any, hub), cast(Any, hub), dict)
+    names = ("connect-configs", "mux-of-another", "b", "ab", long, "a")
+    demux.wish(SHARED, [TopicPartition(name, 0) for name in names])
+    (route,) = demux.survey().routes
+    assert targets(route) == [SHARED, TopicPartition("spoke.a", 0)]
+    following = cast(PutBack, route.stages[0]).following
+    assert [following.refuses(TopicPartition(name, 0)) for name in names] == [True] * 5 + [False]
+    assert not following.refuses(TopicPartition(long[1:], 0))
 
 
 def test_a_source_that_cannot_be_asked_holds_up_only_what_is_new(spoke: Kafka) -> None:
@@ -236,13 +309,57 @@ def test_a_source_that_cannot_be_asked_holds_up_only_what_is_new(spoke: Kafka) -
     assert targets(demux.survey().routes[0]) == [SHARED, TopicPartition("a", 0), TopicPartition("b", 0)]
 
 
-def test_a_topic_that_cannot_be_made_is_named_and_its_partition_does_not_begin(spoke: Kafka) -> None:
+def test_a_topic_that_cannot_be_made_is_named_and_its_strand_alone_stands(spoke: Kafka) -> None:
     hub = Kafka(mux=1)
     hub.refuses = True
     known = {SHARED: claimed(SHARED, TopicPartition("a", 0))}
     survey = demuxed(hub, known=known).survey()
     assert "a cannot be created" in survey.parked[0].reason
-    assert not may_begin(survey.routes[0], known[SHARED]), "a position without one of its strands must not be written"
+    (route,) = survey.routes
+    assert may_begin(route, known[SHARED])
+    anchor, stands = staged_lanes(route, known[SHARED], frozenset(), history=False)
+    assert (anchor.absent, stands.absent) == ("", "a-0 is not there: its records wait in mux")
+    assert (stands.remote, stands.position, stands.stage, stands.strands) == (
+        *(TopicPartition("a", 0), known[SHARED].strands[1], PutBack(TopicPartition("a", 0)), 2),
+    )
+    assert not may_begin(route, claimed(TopicPartition("other", 0)))
+
+
+@pytest.mark.parametrize(
+    ("begun", "prefix", "refused"),
+    [("a", "spoke.", True), ("spoke.a", "", True), ("spoke.a", "spoke.", False), ("a", "", False), ("old", "", False)],
+)
+def test_another_prefix_than_records_were_begun_under_is_parked(
+    spoke: Kafka, begun: str, prefix: str, refused: bool
+) -> None:
+    hub, known = Kafka(mux=1, **{begun: 4}), {SHARED: claimed(SHARED, TopicPartition(begun, 0))}
+    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, 1, topics=("a", "b")),))
+    survey = DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known).survey()
+    assert len(survey.routes) == (not refused)
+    assert [(one.partition, f"were begun into {begun}" in one.reason, bool(one.fix)) for one in survey.parked] == (
+        [(0, True, True)] if refused else []
+    )
+    assert hub.counts == {"mux": 1, begun: 4}, "nothing is made for the other name"
+
+
+def test_a_target_that_was_lost_is_not_made_before_that_is_settled(spoke: Kafka) -> None:
+    hub, known = Kafka(mux=1, b=2), {SHARED: claimed(SHARED, TopicPartition("a", 0), TopicPartition("b", 0))}
+    troubles, asked = {"a": Trouble("it was deleted", "decide")}, []
+
+    def withhold(missing: Collection[str]) -> Mapping[str, Trouble]:
+        asked.append(sorted(missing))
+        return troubles
+
+    flow = Flow(HUB, HUB, demux=(Demux("mux", "", False, SPOKE, 1),))
+    demux = DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known, withhold)
+    survey = demux.survey()
+    assert asked == [["a"]]
+    assert targets(survey.routes[0]) == [SHARED, TopicPartition("b", 0)], "the others go on"
+    assert [(one.reason, one.fix) for one in survey.parked] == [("it was deleted", "decide")]
+    assert "a" not in hub.counts
+    troubles.clear()
+    assert targets(demux.survey().routes[0]) == [SHARED, TopicPartition("a", 0), TopicPartition("b", 0)]
+    assert hub.counts["a"] == 4
 
 
 def test_what_is_left_of_a_spoke_that_was_removed_is_told(spoke: Kafka, logs: list[Any]) -> None:

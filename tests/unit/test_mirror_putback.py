@@ -20,17 +20,21 @@ from heliograph.batch.labels import NAMES, Stamp, write
 from heliograph.mirror import fetch
 from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.fetch import Source
+from heliograph.mirror.following import Following
+from heliograph.mirror.hindrance import NONE
 from heliograph.mirror.lane import Lane, State
-from heliograph.mirror.positions import Position, fold, join
+from heliograph.mirror.positions import Position, fold, join, new_era
 from heliograph.mirror.positions import decode as read_position
 from heliograph.mirror.positions import encode as write_position
-from heliograph.mirror.strands import position_of, share_of
+from heliograph.mirror.strands import position_of, share_of, together
+from heliograph.mirror.telling import _of_lane
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire.fetched import FetchAnswer, Fetched
 from tests.unit.test_mirror_fetch import NODE, SESSION, Brokers
 
 ID = UUID(int=7)
-SHARED = TopicPartition("mux", 0)
+SHARED = TopicPartition("back.mux", 0)  # as a link with the default policy calls it: the prefix is the targets' too
+FOLLOWING = Following("back.", frozenset({SHARED.topic}))
 ORIGINS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)]
 TARGETS = [TopicPartition(f"back.{topic}", partition) for topic, partition in ORIGINS]
 
@@ -48,15 +52,15 @@ def test_a_position_names_its_targets_and_stays_flat() -> None:
     position = join([part(1, 5), part(2, 9, 4)], [SHARED, TARGETS[0]])
     value = write_position(position)
     assert read_position(value) == position
-    assert json.loads(value)["targets"] == "mux/0 back.orders/0"
+    assert json.loads(value)["targets"] == "back.mux/0 back.orders/0"
     assert all(isinstance(field, int | str) for field in json.loads(value).values())
     assert position.parts(SHARED) == [(SHARED, part(1, 5)), (TARGETS[0], part(2, 9, 4))]
 
 
 def test_targets_that_do_not_fit_their_strands_are_no_position() -> None:
     value = write_position(join([part(1), part(2)], [SHARED, TARGETS[0]])).decode()
-    for text in ("mux/0", "mux/0 mux/0", "mux/0 a b/1", "mux/0 back.orders/-1", ""):
-        assert read_position(value.replace("mux/0 back.orders/0", text).encode()) is None
+    for text in ("back.mux/0", "back.mux/0 back.mux/0", "back.mux/0 a b/1", "back.mux/0 back.orders/-1", ""):
+        assert read_position(value.replace("back.mux/0 back.orders/0", text).encode()) is None
 
 
 def test_strands_are_added_and_a_record_that_knows_fewer_takes_none_away() -> None:
@@ -88,16 +92,26 @@ class Keeper:
 
     def __init__(self) -> None:
         self.kept: dict[int, Strange] = {}
-        self.waiting: list[Callable[[], None]] = []
+        self.incidents: list[int] = []  # offsets, as often as the log has them
+        self.waiting: list[tuple[list[int], Callable[[], None]]] = []
 
     def strange(self, anchor: Lane, strange: Sequence[Strange], then: Callable[[], None]) -> None:
         self.kept |= {one.record.offset: one for one in strange}
-        self.waiting.append(then)
+        self.waiting.append(([one.record.offset for one in strange], then))
 
-    def written(self) -> None:
+    def is_writing(self, lane: Lane) -> bool:
+        return bool(self.waiting)
+
+    def written(self, *, heard: bool = True) -> None:
         waiting, self.waiting = self.waiting, []
-        for then in waiting:
-            then()
+        for offsets, then in waiting:
+            self.incidents += offsets
+            if heard:
+                then()
+
+    def held(self, position: Position) -> frozenset[int]:
+        """Rule H's answer."""
+        return frozenset(offset for offset in self.incidents if offset >= position.next_offset)
 
 
 class Stage:
@@ -107,11 +121,12 @@ class Stage:
         self._selector = selector
         self.keeper = Keeper()
         self.records: list[Record] = []
+        self.strange: set[int] = set()
         self._batches: list[tuple[int, bytes]] = []
         self.copied: dict[TopicPartition, list[Record]] = {target: [] for target in TARGETS}
         self.start(join([part(n) for n in range(targets + 1)], [SHARED, *TARGETS[:targets]]))
 
-    def start(self, position: Position) -> None:
+    def start(self, position: Position, absent: TopicPartition | None = None) -> None:
         """A task, by this position."""
         self.lanes = []
         for index, (target, own) in enumerate(position.parts(SHARED)):
@@ -119,17 +134,26 @@ class Stage:
             spec = LaneSpec(
                 *(SHARED, ID, target, own, 1 << 20),
                 strands=len(position.strands),
-                stage=PutBack(origin),
+                stage=PutBack(origin) if origin else PutBack(None, following=FOLLOWING),
                 strand=index,
+                absent="it is not there" if target == absent else "",
             )
             lane = Lane.of(spec)
-            lane.found(len(self.copied[target]) - own.sequence if index else 0)  # rule D
             self.lanes.append(lane)
+            if target != absent:
+                self.found(lane)
         self.source = Source(
             Cluster("a"), self.lanes, self._selector, isolation="read_committed", arrived=lambda lane: None,
             pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, self.keeper),
         )  # fmt: skip
         self.source.opened(NODE, cast(Any, self.source.brokers.connection(NODE)))
+
+    def found(self, lane: Lane) -> None:
+        """Rules D and H."""
+        if lane is self.anchor:
+            lane.found(0, held=self.keeper.held(lane.acked))
+        else:
+            lane.found(len(self.copied[lane.spec.remote]) - lane.acked.sequence)
 
     @property
     def anchor(self) -> Lane:
@@ -143,6 +167,8 @@ class Stage:
         """A batch of records that came from there; None: a stranger's."""
         base = len(self.records)
         for n, origin in enumerate(origins, base):
+            if origin is None or FOLLOWING.refuses(origin):
+                self.strange.add(n)
             labels = write(Stamp(origin), 1_000 + n, n) if origin else ((NAMES[0], b"a/b"),)
             self.records.append(Record(n, 2_000, None, b"%d" % n, (("own", b"1"), *labels)))
         self._batches.append((len(self.records), encode(self.records[base:])))
@@ -241,10 +267,20 @@ def _claimed(position: Position) -> Position:
 
 
 def test_internal_topics_and_the_shared_one_are_nobodys_targets(stage: Stage) -> None:
+    """The shared topic is meant by the label that leads to it with the prefix, not by the one that has its name."""
     stage.add(TopicPartition("__consumer_offsets", 0), TopicPartition("mux", 0), TopicPartition("mm2-x.internal", 0))
+    stage.add(TopicPartition("x.checkpoints.internal", 0), SHARED)
     stage.turn()
-    assert sorted(stage.keeper.kept) == [0, 1, 2]
-    assert not stage.anchor.unknown
+    assert sorted(stage.keeper.kept) == [0, 1, 2, 3]
+    assert list(stage.anchor.unknown) == [SHARED], "back.back.mux is a topic as any"
+
+
+def test_lanes_whose_first_is_not_the_anchor_divide_nothing(stage: Stage) -> None:
+    stage.add(ORIGINS[0])
+    bundle = stage.source._bundles[SHARED]
+    bundle.lanes = bundle.lanes[1:]
+    with pytest.raises(AssertionError, match="is not the anchor"):
+        stage.turn()
 
 
 def test_what_holds_nothing_and_was_stalled_for_the_sake_of_all_comes_back(
@@ -260,15 +296,37 @@ def test_what_holds_nothing_and_was_stalled_for_the_sake_of_all_comes_back(
     assert {lane.acked.next_offset for lane in stage.lanes} == {6}
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_a_strand_that_does_not_move_holds_up_none_that_holds_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    stuck, empty, source = stage.lanes[1], stage.lanes[2], stage.source
+    if not room:
+        monkeypatch.setattr(fetch, "TASK_BYTES", fetch.LANE_BYTES)
+    stuck.queued_bytes = fetch.LANE_BYTES
+    for lane in (stuck, empty):
+        source.leave(lane)
+        source._stalled.add(lane)
+    for now in (1.0, 2.0):
+        stuck.acked = replace(stuck.acked, next_offset=stuck.acked.next_offset + 1)
+        source.tick(now)
+        assert source.is_stalled(empty) != room, "while it moves it will drain, and nobody need hold more meanwhile"
+    source.tick(3.0)
+    assert not source.is_stalled(empty)
+    assert source.is_stalled(stuck)
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(stage: Stage, seed: int) -> None:
-    """Lanes lose track, tasks crash after what they wrote down a while ago, targets are found, strangers write."""
+    """Lanes lose track, tasks crash after what they wrote down a while ago, targets are found, strangers write. What is
+    strange is written down once, whoever heard of it."""
     dice = random.Random(seed)
     written = stage.position
     for _ in range(150):
         match dice.choice(["add", "add", "turn", "turn", "turn", "kept", "write", "crash", "lose", "claim"]):
             case "add":
-                stage.add(*dice.choices([*ORIGINS, None], [4, 4, 2, 1], k=dice.randrange(1, 5)))
+                origins = [*ORIGINS, None, TopicPartition("mux", 0), TopicPartition("__consumer_offsets", 0)]
+                stage.add(*dice.choices(origins, [8, 8, 4, 1, 1, 1], k=dice.randrange(1, 5)))
             case "turn":
                 stage.turn(dice.randrange(1, 4))
             case "kept":
@@ -276,20 +334,22 @@ def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(st
             case "write":
                 written = stage.position
             case "crash":
+                if dice.random() < 0.5:
+                    stage.keeper.written(heard=False)
                 stage.keeper.waiting.clear()
                 stage.start(written)
             case "lose":
                 lane = dice.choice(stage.lanes)
                 lane.lose_track()
                 stage.source.leave(lane)
-                lane.found(len(stage.copied[lane.spec.remote]) - lane.acked.sequence if lane is not stage.anchor else 0)
+                stage.found(lane)
                 stage.source.reopen(lane)
             case "claim" if stage.anchor.unknown and TARGETS[2] not in written.targets:
                 written = _claimed(stage.position)
+                stage.keeper.waiting.clear()
                 stage.start(written)
-        passed = [r.offset for r in stage.records if r.offset < stage.position.next_offset]
-        strange = {r.offset for r in stage.records if len(r.headers) == 2}
-        assert strange & set(passed) <= stage.keeper.kept.keys()
+        passed = {r.offset for r in stage.records if r.offset < stage.position.next_offset}
+        assert stage.strange & passed <= set(stage.keeper.incidents)
     if TARGETS[2] not in stage.position.targets:
         now = stage.position
         stage.start(
@@ -302,6 +362,85 @@ def test_whatever_happens_each_record_comes_once_and_nothing_is_passed_unseen(st
         target: stage.due(target) for target in TARGETS
     }
     assert stage.position.next_offset == len(stage.records)
+    assert sorted(stage.keeper.incidents) == sorted(stage.strange), "each once"
+
+
+def test_a_strand_without_a_place_stands_and_the_others_go_on(stage: Stage) -> None:
+    stage.add(ORIGINS[0], ORIGINS[1], ORIGINS[0])
+    stage.start(stage.position, absent=TARGETS[1])
+    stage.turn()
+    absent = stage.lanes[2]
+    assert (absent.state, absent.reason) == (State.PARKED, "it is not there")
+    assert values(stage.copied[TARGETS[0]]) == [b"0", b"2"]
+    assert (stage.anchor.acked.next_offset, stage.position.next_offset) == (3, 0), "where the one that stands goes on"
+    assert stage.position.targets == (SHARED, *TARGETS[:2])
+    absent.halt()
+    absent.go_on()
+    assert absent.state is State.PARKED
+    stage.start(stage.position)
+    stage.turn()
+    assert values(stage.copied[TARGETS[1]]) == [b"1"]
+    assert stage.position.next_offset == 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_target_that_begins_anew_repeats_nothing_elsewhere(stage: Stage, seed: int) -> None:
+    """Its topic was deleted. The position that all began anew from is a while old, and strangers were written down."""
+    dice = random.Random(seed)
+    written = stage.position
+    for step in range(30):
+        stage.add(*dice.choices([*ORIGINS[:2], None], [4, 4, 1], k=dice.randrange(1, 5)))
+        stage.turn(dice.randrange(1, 4))
+        if dice.random() < 0.7:
+            stage.keeper.written()
+        if step == 10:
+            written = stage.position
+    stage.keeper.written(heard=False)
+    lost = TARGETS[dice.randrange(2)]
+    stage.copied[lost].clear()
+    parts = written.parts(SHARED)
+    era = read_position(
+        write_position(new_era([Position(0) if at == lost else one for at, one in parts], written.targets))
+    )
+    assert era is not None
+    assert not era.claimed
+    claim = [one if one.claimed else part(88, one.next_offset) for one in era.strands]
+    stage.start(join(claim, era.targets))
+    for _ in range(len(stage.records) + 5):
+        stage.turn(5)
+        stage.keeper.written()
+    assert {at: values(stage.copied[at]) for at in TARGETS[:2]} == {at: stage.due(at) for at in TARGETS[:2]}
+    assert stage.position.next_offset == len(stage.records)
+    assert sorted(stage.keeper.incidents) == sorted(stage.strange), "each once"
+
+
+def test_a_wish_says_whose_it_is(stage: Stage) -> None:
+    lost = stage.lanes[2]
+    lost.park("it lost what it had", wish="restart")
+    rows = [_of_lane(lane, NONE) for lane in stage.lanes]
+    assert together(stage.lanes, rows)["wish"] == "", "what is acknowledged is not all written yet"
+    for lane in stage.lanes:
+        lane.written = lane.acked
+    row = together(stage.lanes, [_of_lane(lane, NONE) for lane in stage.lanes])
+    assert (row["wish"], row["wished"], row["producer"]) == ("restart", [(*TARGETS[1], 2)], 0)
+
+
+def test_strangers_behind_a_record_that_waits_are_written_down_when_it_has_its_place(stage: Stage) -> None:
+    stage.add(ORIGINS[0], ORIGINS[2], None)
+    stage.turn()
+    assert not stage.keeper.waiting
+    stage.start(_claimed(stage.position))
+    for _ in range(2):
+        stage.turn()
+        _kept(stage)
+    stage.start(
+        join([replace(one, next_offset=0, sequence=0) for one in stage.position.strands], stage.position.targets)
+    )
+    for _ in range(2):
+        stage.turn()
+        _kept(stage)
+    assert stage.keeper.incidents == [2], "read again, and it was written down"
+    assert stage.position.next_offset == 3
 
 
 # ---------------------------------------------------------------- into the shared topic

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -102,6 +104,23 @@ def test_what_the_target_holds_of_a_gap_is_not_lost() -> None:
     scene.lane.found(15)
     scene.warden.gap(scene.lane, 25, lambda: passed.append(True))
     assert (len(passed), len(scene.written)) == (2, 1)
+
+
+def test_what_a_strand_may_repeat_behind_a_gap_is_said_and_nothing_is_passed_for_it(logs: list[Any]) -> None:
+    """Of the offsets that are gone some were other strands': how many of its records they held cannot be known."""
+    scene, passed = Scene(), []
+    scene.lane = lane = Lane.of(replace(scene.lane.spec, strands=2))
+    lane.found(6)
+    scene.warden.gap(lane, 25, lambda: passed.append(True))
+    scene.settle()
+    assert "up to 6 may come twice" in scene.written[0][0].why
+    lane.jump(25)
+    assert (lane.skip, lane.next_sequence) == (0, 16), "all that is left is sent, behind what the target has"
+    full = Lane.of(lane.spec)
+    full.found(15)
+    scene.warden.gap(full, 25, lambda: passed.append(True))
+    assert (len(passed), len(scene.written)) == (2, 1)
+    assert "up to 15 may come twice" in logs[-1]["why"]
 
 
 def test_what_cannot_be_written_is_not_passed_over() -> None:

@@ -20,7 +20,7 @@ from heliograph.batch import columns as c
 from heliograph.batch import header
 from heliograph.batch.labels import Absurd
 from heliograph.batch.records import Record, decode
-from heliograph.batch.scan import find
+from heliograph.batch.scan import Transactions
 from heliograph.batch.sharing import Shares, Sharing
 from heliograph.types import TopicPartition
 
@@ -76,37 +76,43 @@ def demux(
     """The whole batches in `records`, divided, up to the first that is corrupt; that one alone is an error.
     `keep`: with their labels. `refuses`: origins that are not in `targets` and never will be: records of theirs are
     strange. `aborted`: as `Chunk` has it; what was aborted is nobody's, and nobody need know of it."""
-    sorting = _Demux(targets, keep, refuses, _dead(records, aborted) if aborted else frozenset())
+    sorting = _Demux(targets, keep, refuses, aborted)
     shares = sorting.walk(records)
     return Sorted(shares, tuple(sorting.strange), sorting.unknown, sorting.next_offset)
 
 
-def _dead(records: bytes | memoryview, aborted: Sequence[tuple[int, int]]) -> frozenset[int]:
-    """The first offsets of batches that belong to aborted transactions."""
-    there = {head.base_offset for head in header.headers(records) if head.count and not head.control}
-    found = find(records, 0, aborted, read_committed=True, check_crc=False)
-    return frozenset(there - {int(row[c.AT_BASE]) for row in found.rows})
-
-
 class _Demux(Sharing):
     def __init__(
-        self, targets: Targets, keep: bool, refuses: Callable[[TopicPartition], bool], dead: frozenset[int]
+        self,
+        targets: Targets,
+        keep: bool,
+        refuses: Callable[[TopicPartition], bool],
+        aborted: Sequence[tuple[int, int]],
     ) -> None:
         super().__init__(len(targets.origins))
-        self._table, self._strip, self._refuses, self._dead = targets, not keep, refuses, dead
+        self._table, self._strip, self._refuses = targets, not keep, refuses
+        self._transactions = Transactions(sorted((first, producer) for producer, first in aborted))
+        self._aborted = False  # whether the batch at hand was
         self.strange: list[Strange] = []
         self.unknown: dict[TopicPartition, int] = {}
+        self._judged: dict[TopicPartition, bool] = {}  # whether these are refused
 
     @property
     def next_offset(self) -> int:
         return header.Header.parse(self._last).last_offset + 1 if self._last else -1
+
+    def _add(self, batch: memoryview) -> None:
+        head, records = header.Header.parse(batch), batch[header.SIZE :]
+        told = (head.producer_id, head.last_offset, head.attributes & 0xFF, head.count)
+        self._aborted = head.producer_id >= 0 and self._transactions.holds(records, *told)
+        super()._add(batch)
 
     def _divide(self, head: header.Header, batch: memoryview, like: bytes) -> None:
         import numpy as np
 
         from heliograph.batch import labelling
 
-        if head.base_offset in self._dead:
+        if self._aborted:
             return
         payload, table = self._unpacked(head, batch), self._table
         rows = np.empty((head.count, labelling.RECORD_COLUMNS), np.int64)
@@ -147,10 +153,13 @@ class _Demux(Sharing):
         """Where records of unknown targets came from; those that are refused are marked as strange."""
         from heliograph.batch import labelling
 
-        for row in rows[rows[:, labelling.R_TARGET] == labelling.UNKNOWN]:
+        for place in (rows[:, labelling.R_TARGET] == labelling.UNKNOWN).nonzero()[0]:
+            row = rows[place]  # a view: what is marked in it is marked in `rows`
             at, size = int(row[labelling.R_TOPIC]), int(row[labelling.R_TOPIC_SIZE])
             origin = TopicPartition(bytes(payload[at : at + size]).decode(), int(row[labelling.R_PARTITION]))
-            if self._refuses(origin):
-                rows[rows[:, labelling.R_DELTA] == row[labelling.R_DELTA], labelling.R_TARGET] = Absurd.FORBIDDEN
+            if origin not in self._judged:
+                self._judged[origin] = self._refuses(origin)
+            if self._judged[origin]:
+                row[labelling.R_TARGET] = Absurd.FORBIDDEN
             else:
                 self.unknown.setdefault(origin, head.base_offset + int(row[labelling.R_DELTA]))

@@ -67,8 +67,8 @@ class Absurd(IntEnum):
             Absurd.TIMESTAMP: f"{NAMES[Label.TIMESTAMP]} is neither RFC 3339 nor milliseconds since 1970",
             Absurd.OFFSET: f"{NAMES[Label.OFFSET]} is no offset",
             Absurd.FORBIDDEN: (
-                f"{NAMES[Label.TOPIC]} and {NAMES[Label.PARTITION]} name an internal topic, this topic itself, or a "
-                f"partition that the source does not have"
+                f"{NAMES[Label.TOPIC]} and {NAMES[Label.PARTITION]} name an internal topic, a shared topic, one that "
+                f"is not among mux.topics (demux.topics), or a partition that the source does not have"
             ),
         }[self]
 

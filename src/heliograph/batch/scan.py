@@ -53,7 +53,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class _Transactions:
+class Transactions:
     """The client's side of READ_COMMITTED, by batch: who is inside an aborted transaction at this point of the log?"""
 
     waiting: list[tuple[int, int]] = field(default_factory=list)  # a heap of (first offset, producer id)
@@ -90,7 +90,7 @@ def walk(
     rows: list[Row] = []
     found = Found(rows, wanted)
     waiting = sorted((first, producer) for producer, first in aborted) if read_committed else []
-    transactions = _Transactions(waiting) if waiting else None
+    transactions = Transactions(waiting) if waiting else None
     at, total, seen, before = 0, len(view), 0, -1
     unpack = FIELDS.unpack_from
     while total - at > MAGIC:

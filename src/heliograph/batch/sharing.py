@@ -22,6 +22,7 @@ from heliograph.batch import codec as codecs
 from heliograph.batch import header, legacy
 from heliograph.errors import CorruptBatch
 
+SMALLEST_RECORD = 7  # bytes: a size, attributes, time, offset, no key, no value, no headers
 _I32, _U32 = struct.Struct(">i"), struct.Struct(">I")
 
 
@@ -94,6 +95,8 @@ class Sharing:
         packed = batch[header.SIZE :]
         self._bytes_by_codec[codec] += len(batch)
         payload = codecs.decompress(codec, packed, offset=head.base_offset) if codec else packed
+        if head.count > len(payload) // SMALLEST_RECORD:  # before room is made for so many
+            raise self._corrupt(head, f"{head.count} records in {len(payload)} bytes")
         return np.frombuffer(payload, np.uint8)
 
     def _put(self, target: int, payload: memoryview, count: int, like: bytes | bytearray, end: int) -> None:

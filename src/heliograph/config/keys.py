@@ -182,6 +182,7 @@ _FLOW_ONLY = _rows(
     F,
     """
     mux.topics | REGEXES | - | Topics that travel together in one shared topic; see above. Heliograph's own.
+    demux.topics | REGEXES | those of mux.topics | What labels may name; all else is not put back. Heliograph's own.
     mux.identifier | STRING | <source> | What the source is called in the records' headers. Heliograph's own.
     mux.topic | STRING | mux-replication_<identifier> | The shared topic. Heliograph's own.
     use.defaults.from | STRING | target | Whose defaults a synced topic config takes. Only as `A->B.use.defaults.from`.

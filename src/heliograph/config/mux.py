@@ -25,8 +25,12 @@ from heliograph.config.views import View
 from heliograph.javaregex import java_regex
 from heliograph.types import MUX_HEADERS, Cap, Cluster, Demux, Flow, Mux
 
-KEYS = ("mux.identifier", "mux.topic", "mux.partitions", "mux.headers", "mux.via", "demux", "demux.headers")
-BACK_KEYS = ("demux.headers", "demux.weight", "demux.max.bytes.per.second")  # mean something only with `demux`
+KEYS = (
+    *("mux.identifier", "mux.topic", "mux.partitions", "mux.headers", "mux.via"),
+    *("demux", "demux.topics", "demux.headers"),
+)
+# These mean something only with `demux`.
+BACK_KEYS = ("demux.topics", "demux.headers", "demux.weight", "demux.max.bytes.per.second")
 DEFAULT_PARTITIONS = 4
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -41,6 +45,7 @@ class Chosen:
     keep_headers: bool
     weight: int = 1
     cap_bytes_per_s: int = 0  # of what is put back of it; 0: none
+    put_back: tuple[str, ...] = ()  # what labels may name
 
 
 # By the pair's name: its flow as it would be without, what was chosen, and its source as a cluster to write to.
@@ -62,6 +67,7 @@ def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
     headers = reader.read(view, "mux.headers", _headers, every)
     via = reader.choice(view, "mux.via", "straight")
     back = reader.read(view, "demux", _back, "")
+    put_back = reader.read(view, "demux.topics", _topics, topics)
     keep = reader.choice(view, "demux.headers", "keep")
     weight = reader.integer(view, "demux.weight", 1)
     cap = reader.integer(view, "demux.max.bytes.per.second", 0)
@@ -76,7 +82,7 @@ def read(source: str, hub: str, view: View, reader: Reader) -> Chosen | None:
             reader.report.refuse(own.entry, "nothing is put back: set demux = original or prefixed too")
     mux = Mux(topics, topic, identifier, partitions, headers, hub)
     kind: Literal["", "original", "prefixed"] = "original" if back == "original" else "prefixed" if back else ""
-    return Chosen(mux, via == "intermediate", kind, keep == "keep", weight, cap)
+    return Chosen(mux, via == "intermediate", kind, keep == "keep", weight, cap, put_back)
 
 
 def _refuse_alone(view: View, reader: Reader) -> None:
@@ -119,17 +125,33 @@ def flows_of(pairs: Pairs) -> list[Flow]:
                 caps=tuple(Cap(cap, rule.topic.replace(".", r"\.")) for _, rule, cap in some if cap),
                 start=(),
                 start_at="earliest",
-                demux=tuple(rule for _, rule, _ in some),
+                demux=tuple(replace(rule, shared=_shared_on(alias, pairs)) for _, rule, _ in some),
                 positions_topic=f"mm2-demux.{alias}.internal",
             )
         )
     return found
 
 
+def _arriving(flow: Flow, chosen: Chosen) -> str:
+    """The shared topic, as it is called on the target."""
+    return policy.remote_topic(flow, chosen.mux.topic) if chosen.intermediate else chosen.mux.topic
+
+
+def _shared_on(alias: str, pairs: Pairs) -> tuple[str, ...]:
+    """Topics of a cluster in which records travel: those that come there, and those that begin there."""
+    arriving = {_arriving(flow, chosen) for flow, chosen, _ in pairs.values() if flow.target.alias == alias}
+    leaving = {one.mux.topic for flow, one, _ in pairs.values() if one.intermediate and flow.source.alias == alias}
+    return tuple(sorted(arriving | leaving))
+
+
 def _demux(flow: Flow, chosen: Chosen) -> Demux:
-    shared = policy.remote_topic(flow, chosen.mux.topic) if chosen.intermediate else chosen.mux.topic
+    shared = _arriving(flow, chosen)
     prefix = f"{flow.source.alias}{flow.naming.separator}" if chosen.back == "prefixed" else ""
-    return Demux(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor, chosen.weight)
+    return Demux(
+        *(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor),
+        weight=chosen.weight,
+        topics=chosen.put_back,
+    )
 
 
 def _bare(flow: Flow) -> Flow:

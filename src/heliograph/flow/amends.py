@@ -12,15 +12,17 @@ Invariants:
   c. A position is given up when nobody writes it any more: one of the old era between a new era's first record
      and its claim would be taken for that claim.
   d. A wish is heard only if it is about the era that is known: tasks that end go on wishing for a while.
+  e. What one target of several lost is that strand's affair: the others keep their producer ids and their places
+     (invariant h of `mirror.positions`), so none of their records is repeated or passed.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 import structlog
@@ -31,7 +33,7 @@ from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import Route, Survey, Trouble
 from heliograph.mirror.incidents import Incident, Kind
 from heliograph.mirror.offsetmap import Subject
-from heliograph.mirror.positions import Position, join
+from heliograph.mirror.positions import Position, join, new_era
 from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
@@ -46,6 +48,13 @@ class Written(Protocol):
     def told(self, subject: Subject, at: int) -> frozenset[tuple[str, int, str]]: ...
 
     def write(self, incident: Incident) -> None: ...
+
+
+class Wish(NamedTuple):
+    """How a position is to begin anew: all of it, or the strands of these targets (invariant e)."""
+
+    policy: str  # restart or skip
+    targets: frozenset[TopicPartition] = frozenset()
 
 
 class Amends:
@@ -66,7 +75,7 @@ class Amends:
         self._positions, self._incidents = positions, incidents
         self._copied, self._let_end, self._reached = copied, let_end, reached
         self._standing: set[tuple[Kind, TopicPartition]] = set()  # written down by us, and lasting
-        self._wishes: dict[TopicPartition, str] = {}
+        self._wishes: dict[TopicPartition, Wish] = {}
         self._lock = threading.Lock()
 
     def change(self, flow: Flow) -> None:
@@ -75,14 +84,23 @@ class Amends:
 
     # ---------------------------------------------------------------- noticed by tasks
 
-    def wished(self, tp: TopicPartition, wish: str, producer_id: int) -> bool:
-        """Whether this is news (invariant d): then the plan must change."""
+    def wished(
+        self, tp: TopicPartition, wish: str, producer_id: int, strands: Mapping[TopicPartition, int] | None = None
+    ) -> bool:
+        """Whether this is news (invariant d): then the plan must change. `strands`: of some targets alone, each with
+        its producer id."""
         known = self._positions.known.get(tp)
+        if known is None or known.producer_id != producer_id:
+            return False
+        mine = frozenset(one for one, part in known.parts(tp) if strands and strands.get(one) == part.producer_id)
+        if strands and not mine:
+            return False
         with self._lock:
-            if known is None or known.producer_id != producer_id or self._wishes.get(tp) == wish:
-                return False
-            self._wishes[tp] = wish
-            return True
+            before = self._wishes.get(tp)
+            if before is not None and before.policy == wish and before.targets and mine:
+                mine |= before.targets
+            self._wishes[tp] = Wish(wish, mine)
+            return self._wishes[tp] != before
 
     # ---------------------------------------------------------------- noticed here
 
@@ -130,18 +148,42 @@ class Amends:
             elif any(map(self._copied, used)):
                 withheld[name] = Trouble(f"{remote} was deleted: it is made anew when the last task has left it", "")
             else:
-                self._begin_anew(dict.fromkeys(used, policy))
+                self._begin_anew(dict.fromkeys(used, Wish(policy)))
+        return withheld
+
+    def withhold_targets(self, missing: Collection[str]) -> dict[str, Trouble]:
+        """Of topics that records are put back into and that are not there: those that had some, and why they are not
+        made now. One that may be made begins anew with the next plan, for its strands alone (invariants c and e)."""
+        self._standing = {one for one in self._standing if one[0] is not Kind.TARGET_LOST or one[1].topic in missing}
+        known, policy = self._positions.catch_up() if missing else {}, self._flow.on.target_lost
+        withheld: dict[str, Trouble] = {}
+        for remote in sorted(missing):
+            used = _used_strands(known, remote)
+            if used and not self._is_gone(remote):
+                withheld[remote] = Trouble(f"topic {remote} is not to be seen yet", "")
+                continue
+            for tp, target, strand in used:
+                self._say(_deleted(tp, strand, strand.next_offset, target, policy), target)
+            if used and policy == "stop":
+                whence = ", ".join(f"{tp} up to offset {strand.next_offset}" for tp, _, strand in used[:5])
+                why = f"{remote} was deleted from {self._flow.target.alias}: records of {whence} had been put into it"
+                fix = f"set on.target.lost = restart to put them into {remote} anew, or skip to go on where it stood"
+                withheld[remote] = Trouble(why, fix)
+            elif any(self._copied(target) for _, target, _ in used):
+                withheld[remote] = Trouble(f"{remote} was deleted: it is made anew when the last task has left it", "")
+            for tp, target, strand in used if remote not in withheld else ():
+                self.wished(tp, policy, known[tp].producer_id, {target: strand.producer_id})
         return withheld
 
     def settle(self, routes: Iterable[Route]) -> None:
         """Before a plan is made: fulfil wishes, and let topics that were made anew begin at their start."""
         known = self._positions.known
-        anew: dict[TopicPartition, str] = {}
+        anew: dict[TopicPartition, Wish] = {}
         for route in routes:
             position = known.get(route.tp)
             if position is not None and created_again(position, route.topic_id):
                 self._say(_recreated(route, position, self._at(route.tp, position), "restart"))
-                anew[route.tp] = "restart"
+                anew[route.tp] = Wish("restart")
         with self._lock:
             mine = {route.tp for route in routes}
             anew |= {tp: wish for tp, wish in self._wishes.items() if tp in mine and tp not in anew}
@@ -155,19 +197,16 @@ class Amends:
 
     # ---------------------------------------------------------------- doing
 
-    def _begin_anew(self, wishes: Mapping[TopicPartition, str]) -> None:
+    def _begin_anew(self, wishes: Mapping[TopicPartition, Wish]) -> None:
         """A new era of the position: one without a producer id, which the next claim takes up."""
-        anew = [tp for tp, wish in wishes.items() if wish == "restart"]
+        anew = [tp for tp, wish in wishes.items() if wish.policy == "restart"]
         starts = self._source.list_offsets(anew, at="earliest") if anew else {}
         eras: dict[TopicPartition, Position] = {}
         for tp, wish in wishes.items():
-            if wish != "restart":
-                eras[tp] = _going_on(self._positions.known[tp])
-                continue
-            start = starts[tp]
+            start = starts.get(tp, -1)
             if isinstance(start, HeliographError):
                 raise start
-            eras[tp] = Position(start)
+            eras[tp] = _era(self._positions.known[tp], wish, start)
         said = {str(tp): position.next_offset for tp, position in list(eras.items())[:10]}
         log.warning("begun anew", flow=self._flow.name, partitions=len(eras), at=said)
         self._positions.write(eras)
@@ -191,19 +230,42 @@ class Amends:
     def _at(self, tp: TopicPartition, position: Position) -> int:
         return max(position.next_offset, self._reached(tp))
 
-    def _say(self, incident: Incident) -> None:
+    def _say(self, incident: Incident, about: TopicPartition | None = None) -> None:
+        """`about`: what it stands for, if that is not the source partition."""
+        about = about or incident.tp
         told = self._incidents.told(incident.subject, incident.first)
         known = (str(incident.kind), incident.first, incident.policy) in told
-        if not known and (incident.kind, incident.tp) not in self._standing:
+        if not known and (incident.kind, about) not in self._standing:
             log.warning("incident", flow=self._flow.name, what=incident.words)
             self._incidents.write(incident)
-        self._standing.add((incident.kind, incident.tp))
+        self._standing.add((incident.kind, about))
 
 
-def _going_on(position: Position) -> Position:
-    """A new era where it stood, each strand where it stood."""
-    strands = tuple(Position(one.next_offset) for one in position.strands)
-    return join(strands, position.targets) if strands else Position(position.next_offset)
+def _used_strands(
+    known: Mapping[TopicPartition, Position], remote: str
+) -> list[tuple[TopicPartition, TopicPartition, Position]]:
+    """(Shared partition, target, strand): those that records were put back by into this topic, or that lay there when
+    the strand was claimed."""
+    return [
+        (tp, target, strand)
+        for tp, position in sorted(known.items())
+        for target, strand in list(zip(position.targets, position.strands, strict=False))[1:]
+        if target.topic == remote and strand.claimed and (strand.sequence > 0 or strand.target > 0)
+    ]
+
+
+def _era(position: Position, wish: Wish, start: int) -> Position:
+    """A new one: at `start`, or where it stood, each strand where it stood. Targets stay what they are, so that the
+    order of a partition's records holds."""
+    goes_on = wish.policy != "restart"
+    if not position.targets:
+        strands = tuple(Position(one.next_offset) for one in position.strands) if goes_on else ()
+        return join(strands) if strands else Position(position.next_offset if goes_on else start)
+    parts = [
+        one if wish.targets and target not in wish.targets else Position(one.next_offset if goes_on else start)
+        for target, one in zip(position.targets, position.strands, strict=True)
+    ]
+    return replace(new_era(parts, position.targets), topic_id=position.topic_id if wish.targets else None)
 
 
 def _reached(used: Mapping[TopicPartition, Position]) -> str:

@@ -18,6 +18,7 @@ from heliograph.flow.starts import NoStart, beginnings
 from heliograph.flow.status import ParkedPartition
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.offsetmap import Subject
+from heliograph.mirror.positions import Position
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog, Wanted
 from heliograph.types import Flow, TopicPartition
@@ -73,7 +74,8 @@ class Claims:
         wanted: dict[TopicPartition, Wanted] = {}
         unstarted: dict[TopicPartition, ParkedPartition] = {}
         for route in unclaimed:
-            begin, theirs = begins[route.tp], [ends[remote] for remote in route.remotes]
+            begin = self._missing(route) or begins[route.tp]
+            theirs = [ends[remote] for remote in route.remotes]
             there = tuple(end for end in theirs if not isinstance(end, WireError))
             if isinstance(begin, NoStart) or len(there) < len(theirs):
                 unasked = next((end for end in theirs if isinstance(end, WireError)), "")
@@ -83,9 +85,7 @@ class Claims:
             if begin.note:
                 log.warning("start", flow=self._flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
             self._forget(route, begin.offset, there)
-            starts = self._starts(route, begin.offset)
-            targets = route.strands if route.stages else ()
-            wanted[route.tp] = Wanted(starts, route.topic_id, there, bool(route.strands), targets)
+            wanted[route.tp] = self._wanted(route, begin.offset, there)
         self._positions.claim(wanted)
         return unstarted
 
@@ -106,12 +106,33 @@ class Claims:
             }
         )
 
+    def _wanted(self, route: Route, offset: int, ends: tuple[int, ...]) -> Wanted:
+        position = self._positions.known.get(route.tp)
+        if position is not None and route.stages and position.targets:
+            return _of_era(route, position, offset, ends)
+        targets = route.strands if route.stages else ()
+        return Wanted(self._starts(route, offset), route.topic_id, ends, bool(route.strands), targets)
+
     def _starts(self, route: Route, offset: int) -> tuple[int, ...]:
         """For each remote partition: the same, unless a new era says where each went on."""
         position = self._positions.known.get(route.tp)
         if position is not None and route.strands and len(position.strands) == len(route.strands):
             return tuple(max(one.next_offset, offset) for one in position.strands)
         return (offset,) * len(route.remotes)
+
+    def _missing(self, route: Route) -> NoStart | None:
+        """Targets of a new era that begin anew and have no place now: a claim without them would forget where they
+        stood."""
+        position = self._positions.known.get(route.tp)
+        if position is None or not route.stages or not position.targets:
+            return None
+        anew = {target for target, one in zip(position.targets, position.strands, strict=True) if not one.claimed}
+        missing = sorted(anew - set(route.strands))
+        if not missing:
+            return None
+        named = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
+        reason = f"records of {route.tp} went on to {named} too, and there is no place for these now"
+        return NoStart(reason, "make these topics as they were; what else is in their way stands beside this")
 
     def _forget(self, route: Route, start: int, ends: tuple[int, ...]) -> None:
         """What the offset map has of a copy before this one."""
@@ -136,3 +157,16 @@ class Claims:
         }
         if beyond:
             self._positions.doubt(beyond)
+
+
+def _of_era(route: Route, position: Position, offset: int, ends: tuple[int, ...]) -> Wanted:
+    """A new era says of its targets where each goes on, whatever the route is now; those that it leaves alone stay as
+    they are, also without a place (invariant h of positions). What it does not name begins where the anchor stood,
+    which is before the first of its records."""
+    stood = dict(zip(position.targets, position.strands, strict=True))
+    end_of = dict(zip(route.strands, ends, strict=True))
+    targets = tuple(dict.fromkeys((*position.targets, *route.strands)))
+    starts = tuple(max(stood.get(one, position.strands[0]).next_offset, offset) for one in targets)
+    left = {target: one for target, one in stood.items() if one.claimed}
+    places = tuple(end_of.get(one, -1) for one in targets)
+    return Wanted(starts, route.topic_id, places, True, targets, tuple(map(left.get, targets)))

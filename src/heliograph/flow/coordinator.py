@@ -41,7 +41,8 @@ from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.stages import may_begin, staged_lanes, survey_of
+from heliograph.flow.staged import may_begin, staged_lanes
+from heliograph.flow.stages import survey_of
 from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
 from heliograph.flow.tenure import Tenure
@@ -82,6 +83,7 @@ class Coordinator:
         self._topics = survey_of(
             *(flow, self._source, self._target),
             withhold=self._amends.withhold,
+            withhold_targets=self._amends.withhold_targets,
             known=lambda: dict(self._positions.known),
         )
         self._offsets = OffsetMap(self._planner, flow)
@@ -328,7 +330,13 @@ class Coordinator:
             ):
                 self._look_again()
         wishes = [lane for lane in report["lanes"] if lane.get("wish")]
-        news = [self._amends.wished(_tp_of(lane), lane["wish"], lane["producer"]) for lane in wishes]
+        news = [
+            self._amends.wished(
+                *(_tp_of(lane), lane["wish"], lane["producer"]),
+                {TopicPartition(topic, partition): producer for topic, partition, producer in lane.get("wished", ())},
+            )
+            for lane in wishes
+        ]
         if any(news):
             self._replan()
         if report["final"]:
@@ -356,7 +364,7 @@ class Coordinator:
 
     def _is_copied(self, tp: TopicPartition) -> bool:
         with self._lock:
-            planned = any(lane.tp == tp for plan in self._plans.values() for a in plan for lane in a.lanes)
+            planned = any(_reaches(lane, tp) for plan in self._plans.values() for a in plan for lane in a.lanes)
         return self._relay.turning or (planned and self._relay.busy)
 
     def _copied_topics(self) -> dict[str, str]:
@@ -500,3 +508,8 @@ def _plan_of(survey: Survey) -> dict[TopicPartition, tuple[Any, ...]]:
 
 def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(lane["topic"], lane["partition"])
+
+
+def _reaches(lane: LaneSpec, tp: TopicPartition) -> bool:
+    """Whether it is one of this source partition's, or sends records to this target of several."""
+    return lane.tp == tp or (lane.stage is not None and lane.remote == tp and not lane.absent)

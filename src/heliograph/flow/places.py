@@ -22,7 +22,10 @@ log = structlog.get_logger()
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 LABELS_BYTES = 2048  # what labels may add to a record, generously: so much more a shared topic takes
-MOST_PARTITIONS = 10_000  # of a topic whose source cannot be asked any more: more than this is no partition's number
+# Of topics that the source does not have any more. Records say how they were, and who writes these could say anything:
+# so much harm is bounded, and what is beyond goes to quarantine.
+MOST_PARTITIONS = 1_000
+MOST_GONE = 100  # such topics, for each source
 APPEAR_S = 15.0  # a created topic is in every broker's metadata well before this
 ASK_S = 5.0  # how long a source may take to say how its topics are
 
@@ -45,6 +48,7 @@ class Places:
         self.flow = flow
         self._target = target
         self._limits: dict[str, int] = {}
+        self._gone: dict[str, set[str]] = {}  # by shared topic: those made that its source does not have
 
     def learn_limits(self, topics: Iterable[str]) -> None:
         unknown = sorted(set(topics) - self._limits.keys())
@@ -59,6 +63,15 @@ class Places:
     def forget_limits(self, topics: Iterable[str] | None = None) -> None:
         for name in list(self._limits) if topics is None else topics:
             self._limits.pop(name, None)
+
+    def absent(self, topics: Collection[str]) -> set[str]:
+        """Those that are not there, as far as one broker sees."""
+        found = self._target.metadata(sorted(topics)).topics if topics else {}
+        return {
+            name
+            for name in topics
+            if not _count(topic := found.get(name)) and (not topic or topic.error != TOPIC_AUTHORIZATION_FAILED)
+        }
 
     # ---------------------------------------------------------------- the shared topic
 
@@ -116,9 +129,10 @@ class Places:
             placed.unplaced.append(Unplaced(words, fix))
             return {}
         wanted: dict[str, int] = {}
-        for topic, partitions in short.items():
+        for topic, partitions in sorted(short.items()):
             count = theirs.get(topic, 0)
-            possible = {one for one in partitions if one < (count or MOST_PARTITIONS)}
+            most = count or (MOST_PARTITIONS if counts[topic] or self._may_be_made(rule, topic) else 0)
+            possible = {one for one in partitions if one < most}
             placed.refused.update(TopicPartition(topic, one) for one in partitions - possible)
             needs = max([count, *(one + 1 for one in possible)])
             if needs > counts[topic]:
@@ -128,6 +142,13 @@ class Places:
         refused = self._make(new) | self._grow(few)
         placed.unplaced.extend(refused.values())
         return {topic: count for topic, count in wanted.items() if rule.prefix + topic not in refused}
+
+    def _may_be_made(self, rule: Demux, topic: str) -> bool:
+        """Although its source does not have it."""
+        gone = self._gone.setdefault(rule.topic, set())
+        if len(gone) < MOST_GONE:
+            gone.add(topic)
+        return topic in gone
 
     def _ask(self, rule: Demux, topics: list[str]) -> tuple[dict[str, int], dict[str, Entries]]:
         """The partitions and settings of the source's topics; of one that is gone, neither. What may not be seen is an

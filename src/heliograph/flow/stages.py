@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,8 +25,9 @@ from heliograph import policy
 from heliograph.batch.labels import Stamp, chosen
 from heliograph.flow.places import Places, Unplaced
 from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import TOPIC_NAME, Route, Survey, Topics, Withhold
-from heliograph.mirror.assignment import LaneSpec, PutBack, Stage
+from heliograph.flow.topics import TOPIC_NAME, Route, Survey, Topics, Trouble, Withhold
+from heliograph.mirror.assignment import PutBack, Stage
+from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, murmur2
 from heliograph.types import Demux, Flow, Mux, TopicPartition
 from heliograph.wire import Client, TopicMeta
@@ -34,6 +35,7 @@ from heliograph.wire import Client, TopicMeta
 log = structlog.get_logger()
 
 Known = Callable[[], Mapping[TopicPartition, Position]]
+WithholdTargets = Callable[[Collection[str]], Mapping[str, Trouble]]  # by target topic
 
 
 class Surveyor(Protocol):
@@ -48,37 +50,14 @@ class Surveyor(Protocol):
     def forget_limits(self, remotes: Iterable[str] | None = None) -> None: ...
 
 
-def survey_of(flow: Flow, source: Client, target: Client, *, withhold: Withhold, known: Known) -> Surveyor:
+def survey_of(
+    flow: Flow, source: Client, target: Client, *, withhold: Withhold, withhold_targets: WithholdTargets, known: Known
+) -> Surveyor:
     if flow.mux is not None:
-        return MuxSurvey(flow, source, target, known)
+        return MuxSurvey(flow, source, target, known, withhold)
     if flow.demux:
-        return DemuxSurvey(flow, source, target, known)
+        return DemuxSurvey(flow, source, target, known, withhold_targets)
     return Topics(flow, source, target, withhold=withhold, known=known)
-
-
-def may_begin(route: Route, position: Position) -> bool:
-    """Every strand of the position has its place. (A position that is written without one of them could be all that
-    compaction leaves, and that strand would be begun twice.)"""
-    return bool(position.targets) and set(position.targets) <= set(route.strands)
-
-
-def staged_lanes(
-    route: Route, position: Position, told: frozenset[tuple[str, int, str]], *, history: bool
-) -> list[LaneSpec]:
-    """A lane for each strand of the position."""
-    stage_of = dict(zip(route.strands, route.stages, strict=True))
-    limit_of = dict(zip(route.strands, route.limits, strict=True))
-    return [
-        LaneSpec(
-            *(route.tp, route.topic_id, target, own, limit_of[target]),
-            told=told,
-            strands=len(position.strands),
-            history=history,
-            stage=stage_of[target],
-            strand=index,
-        )
-        for index, (target, own) in enumerate(zip(position.targets, position.strands, strict=True))
-    ]
 
 
 def shared_partition(tp: TopicPartition, partitions: int) -> int:
@@ -87,9 +66,16 @@ def shared_partition(tp: TopicPartition, partitions: int) -> int:
 
 
 class MuxSurvey:
-    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        source: Client,
+        target: Client,
+        known: Known,
+        withhold: Withhold = lambda missing, remote_of: {},
+    ) -> None:
         self.flow = flow
-        self._source, self._known = source, known
+        self._source, self._known, self._withhold = source, known, withhold
         self._places = Places(flow, target)
         self._cluster_id = ""
 
@@ -110,6 +96,13 @@ class MuxSurvey:
         awaited = sum(bool(TOPIC_NAME.fullmatch(name)) and name not in wanted for name in mux.topics)
         if not wanted:
             return Survey(awaited=awaited)
+        missing = bool(self._places.absent([mux.topic]))
+        withheld = self._withhold(wanted if missing else {}, dict.fromkeys(wanted, mux.topic))
+        if withheld:  # one topic for all: it is made when none of them is in the way
+            rest = Trouble(f"{mux.topic} is not made before it is clear what becomes of what others had in it", "")
+            troubles = {name: withheld.get(name, rest) for name in wanted}
+            parked = [ParkedPartition(name, None, one.reason, one.fix) for name, one in troubles.items()]
+            return Survey((), tuple(parked), len(wanted))
         shared = self._places.shared(mux, self._source, wanted)
         if isinstance(shared, Unplaced):
             return Survey(
@@ -118,7 +111,7 @@ class MuxSurvey:
         self._cluster_id = self._cluster_id or self._source.cluster_id()
         self._places.learn_limits([mux.topic])
         routes: list[Route] = []
-        parked: list[ParkedPartition] = []
+        parked = []
         known = self._known()
         for topic in wanted.values():
             for partition in sorted(topic.partitions):
@@ -147,15 +140,20 @@ class MuxSurvey:
         self, mux: Mux, tp: TopicPartition, position: Position | None, shared: int
     ) -> TopicPartition | Unplaced:
         """Invariant a."""
-        if position is None or not position.claimed or not position.targets:
+        if position is None or not position.targets:
             return TopicPartition(mux.topic, shared_partition(tp, shared))
-        begun = position.targets[0]
-        if begun.topic == mux.topic:
-            return begun
-        return Unplaced(
-            f"its records were begun into {begun.topic} and are now to go into {mux.topic}",
-            f"put mux.topic = {begun.topic} back",
-        )
+        begun = position.targets[0]  # also of a new era, which nobody has claimed yet
+        if begun.topic != mux.topic:
+            return Unplaced(
+                f"its records were begun into {begun.topic} and are now to go into {mux.topic}",
+                f"put mux.topic = {begun.topic} back",
+            )
+        if begun.partition >= shared:
+            return Unplaced(
+                f"its records go into partition {begun.partition} of {mux.topic}, which has {shared} partitions now",
+                f"add partitions: kafka-topics --alter --topic {mux.topic} --partitions {begun.partition + 1}",
+            )
+        return begun
 
     def _route(self, mux: Mux, tp: TopicPartition, topic: TopicMeta, remote: TopicPartition) -> Route:
         about = (self.flow.source.bootstrap, mux.topic, mux.identifier, self._cluster_id)
@@ -172,9 +170,11 @@ class _Wishes:
 
 
 class DemuxSurvey:
-    def __init__(self, flow: Flow, source: Client, target: Client, known: Known) -> None:
+    def __init__(
+        self, flow: Flow, source: Client, target: Client, known: Known, withhold: WithholdTargets = lambda missing: {}
+    ) -> None:
         self.flow = flow
-        self._source, self._known = source, known
+        self._source, self._known, self._withhold = source, known, withhold
         self._places = Places(flow, target)
         self._wishes: dict[TopicPartition, _Wishes] = {}
         self._lock = threading.Lock()
@@ -203,29 +203,44 @@ class DemuxSurvey:
         topics = self._source.metadata(sorted(rules)).topics
         routes: list[Route] = []
         parked: list[ParkedPartition] = []
+        begun = {one.topic for tp, at in self._known().items() if tp.topic in rules for one in at.targets[1:]}
+        withheld = self._withhold(self._places.absent(begun))
         for name, rule in sorted(rules.items()):
             topic = topics.get(name)
             if topic is None or not topic.partitions:
                 why = f"{self.flow.source.alias} has no topic {name} yet: nothing has come from {rule.spoke.alias}"
                 parked.append(ParkedPartition(name, None, why, "start what multiplexes there, and the link"))
                 continue
-            self._routes(rule, topic, routes, parked)
+            self._routes(rule, topic, withheld, routes, parked)
         return Survey(tuple(routes), tuple(parked), len(rules))
 
-    def _routes(self, rule: Demux, topic: TopicMeta, routes: list[Route], parked: list[ParkedPartition]) -> None:
+    def _routes(
+        self,
+        rule: Demux,
+        topic: TopicMeta,
+        withheld: Mapping[str, Trouble],
+        routes: list[Route],
+        parked: list[ParkedPartition],
+    ) -> None:
         tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
-        known = self._known()
-        found = {tp: self._origins(tp, known.get(tp), rule) for tp in tps}
-        placed = self._places.of_origins(rule, {origin for origins in found.values() for origin in origins})
+        known, following = self._known(), self._following(rule)
+        otherwise = {tp: why for tp in tps if (why := self._begun_otherwise(known.get(tp), rule, following))}
+        parked.extend(ParkedPartition(*tp, one.reason, one.fix) for tp, one in otherwise.items())
+        tps = [tp for tp in tps if tp not in otherwise]
+        found = {tp: self._origins(tp, known.get(tp), following) for tp in tps}
+        origins = {origin for some in found.values() for origin in some}
+        lost = {name: withheld[name] for one in origins if (name := following.target(one).topic) in withheld}
+        parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for _, one in sorted(lost.items()))
+        placed = self._places.of_origins(rule, {one for one in origins if following.target(one).topic not in lost})
         parked.extend(ParkedPartition(topic.name, None, one.reason, one.fix) for one in placed.unplaced)
         self._places.learn_limits([topic.name, *{rule.prefix + origin.topic for origin in placed.there}])
         limit = self._places.limit(topic.name)
         for tp in tps:
             there = [origin for origin in found[tp] if origin in placed.there]
             refused = frozenset(found[tp]) & placed.refused
-            strands = (tp, *(TopicPartition(rule.prefix + origin.topic, origin.partition) for origin in there))
+            strands = (tp, *map(following.target, there))
             stages: tuple[Stage, ...] = (
-                PutBack(None, rule.keep_headers, refused, rule.weight),
+                PutBack(None, rule.keep_headers, refused, weight=rule.weight, following=following),
                 *(PutBack(origin, rule.keep_headers, weight=rule.weight) for origin in there),
             )
             limits = (limit, *(self._places.limit(remote.topic) for remote in strands[1:]))
@@ -248,11 +263,32 @@ class DemuxSurvey:
                     fix="put the flow back into the file until they are, then remove it",
                 )
 
-    def _origins(self, tp: TopicPartition, position: Position | None, rule: Demux) -> list[TopicPartition]:
+    def _begun_otherwise(self, position: Position | None, rule: Demux, following: Following) -> Unplaced | None:
+        """Records were put back under another prefix: under this one they would begin again, or each go elsewhere.
+        (With none now it is told by names that labels may say only without the prefix that there would be.)"""
+        before = f"{rule.spoke.alias}{self.flow.naming.separator}"
+        for one in position.targets[1:] if position is not None else ():
+            bare = TopicPartition(one.topic.removeprefix(before), one.partition)
+            renamed = not rule.prefix and bare != one and following.refuses(one) and not following.refuses(bare)
+            if renamed or not one.topic.startswith(rule.prefix):
+                return Unplaced(
+                    f"its records were begun into {one.topic}, and are now to be put back with "
+                    + (f"the prefix {rule.prefix}" if rule.prefix else "no prefix"),
+                    f"put demux = {'original' if rule.prefix else 'prefixed'} back for {rule.spoke.alias}, or let "
+                    f"another shared topic (mux.topic) begin with the other",
+                )
+        return None
+
+    def _following(self, rule: Demux) -> Following:
+        shared = {one.topic for one in self.flow.demux} | set(rule.shared)
+        return Following(rule.prefix, frozenset(shared), rule.topics)
+
+    def _origins(self, tp: TopicPartition, position: Position | None, following: Following) -> list[TopicPartition]:
         """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by
         what was found since (invariant b)."""
         targets = position.targets[1:] if position is not None else ()
-        known = dict.fromkeys(TopicPartition(one.topic.removeprefix(rule.prefix), one.partition) for one in targets)
+        known = dict.fromkeys(following.origin(one) for one in targets if not following.leads_inside(one.topic))
         with self._lock:
-            known.update(self._wishes.get(tp, _Wishes()).origins)
+            found = list(self._wishes.get(tp, _Wishes()).origins)
+        known.update(dict.fromkeys(one for one in found if not following.refuses(one)))
         return list(known)

@@ -99,7 +99,8 @@ class Target:
         self._notes: list[Note] = []
         self.pace = Pace()
         self.latencies = Tellings()
-        self.brokers = Brokers(cluster, {lane.spec.remote.topic for lane in self._lanes} | notes_topics, selector, self)
+        remotes = {lane.spec.remote.topic for lane in self._lanes if not lane.spec.absent}
+        self.brokers = Brokers(cluster, remotes | notes_topics, selector, self)
         self.brokers.refresh()
 
     # ---------------------------------------------------------------- the loop calls

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from heliograph.batch.labels import Stamp
+from heliograph.mirror.following import FREELY, Following
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
 from heliograph.types import POSITIONS_UNDER, Cap, Cluster, Isolation, Policies, TopicPartition
@@ -24,6 +25,7 @@ class PutBack:
     keep_labels: bool = False
     refused: frozenset[TopicPartition] = frozenset()  # of an anchor: origins that cannot be, whatever records say
     weight: int = 1  # of its spoke, beside the others' (`mirror.turns`)
+    following: Following = FREELY  # of an anchor: which labels lead anywhere
 
 
 Stage = Stamp | PutBack  # what is done to records on their way: labelled, or put back by their labels
@@ -44,6 +46,7 @@ class LaneSpec:
     history: bool = False  # whether it was far behind when it was last heard of
     stage: Stage | None = None
     strand: int = -1  # which of the strands, where it is not told by the remote partition's number
+    absent: str = ""  # why nothing can be sent there in this epoch: the lane stands, and the position goes on naming it
 
     @property
     def index(self) -> int:

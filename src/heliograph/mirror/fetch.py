@@ -46,6 +46,7 @@ LANE_BYTES = 8 << 20
 TASK_BYTES = 64 << 20
 
 LONG_POLL_MS = 500
+MOST_UNKNOWN = 1_000  # targets that are asked for at a time: the others when the anchor has come to them
 DRAIN_S = 0.1  # between two looks at a lane whose next records are gone, while it still holds some
 # While a lane is stalled the others' fetch waits no longer than this. There is one fetch at a time, and the lane will
 # be back in a moment: behind idle partitions' long poll it would get 8 MiB every half second.
@@ -83,6 +84,7 @@ class Source:
         self._homeless: set[TopicPartition] = set(self._bundles)  # those without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
         self._stalled: set[Lane] = set()  # lanes that hold enough for now
+        self._reached: dict[Lane, int] = {}  # where they stood at the last look
         self._release_at = 0.0  # when those of them that hold nothing are looked at
         self._wide: dict[TopicPartition, int] = {}  # those whose next batch needs more than the usual bytes
         self.stopped = False
@@ -117,10 +119,17 @@ class Source:
 
     def _release_empty(self) -> None:
         """A strand may be stalled for the sake of all and hold nothing itself: it will never drain. It goes on when
-        those beside it have."""
+        there is room for all, or when those beside it have drained; one of them that does not move holds up nobody."""
+        before, self._reached = self._reached, {lane: lane.acked.next_offset for lane in self._stalled}
+        full = {history: self._full(history) for history in (True, False)}
         for lane in [one for one in self._stalled if not one.queued_bytes]:
-            beside = self._bundles[lane.spec.tp].lanes
-            if not self.stopped and all(one.queued_bytes < LANE_BYTES // 2 for one in beside):
+            moving = [
+                one
+                for one in self._bundles[lane.spec.tp].lanes
+                if one not in before or one.acked.next_offset > before[one]
+            ]
+            drained = all(one.queued_bytes < LANE_BYTES // 2 for one in moving)
+            if not self.stopped and (drained or not full[lane.history]):
                 self.reopen(lane)
 
     def reopen(self, lane: Lane) -> None:
@@ -288,7 +297,8 @@ class Source:
             return
         before = len(anchor.unknown)
         for origin, offset in brought.unknown.items():
-            anchor.unknown.setdefault(origin, offset)
+            if len(anchor.unknown) < MOST_UNKNOWN:
+                anchor.unknown.setdefault(origin, offset)
         if len(anchor.unknown) > before:
             named = ", ".join(map(str, sorted(anchor.unknown)[:5]))
             anchor.read_trouble = f"records of {named} wait until there is a topic for them"
@@ -297,7 +307,8 @@ class Source:
         waits = any(at <= anchor.fetch_offset for at in brought.unknown.values())
         if brought.strange and brought.strange[0].record.offset <= anchor.fetch_offset:
             self.leave(anchor)
-            self._warden.strange(anchor, brought.strange, lambda: self._set_aside(bundle, anchor, brought.strange))
+            if not self._warden.is_writing(anchor):  # else it lost track meanwhile: once is enough
+                self._warden.strange(anchor, brought.strange, lambda: self._set_aside(bundle, anchor, brought.strange))
         elif waits:
             self.leave(anchor)
 

@@ -151,6 +151,8 @@ class Lane:
         lane.map.last = spec.last_run
         lane.next_target = spec.position.target
         lane.history = spec.history
+        if spec.absent:
+            lane.park(spec.absent)
         return lane
 
     def stand_at(self, position: Position, last_run: Span | None) -> None:
@@ -191,6 +193,8 @@ class Lane:
 
     def unpark(self) -> None:
         self.state, self.reason, self.fix, self.wish = State.LOST, "", "", ""
+        if self.spec.absent:
+            self.park(self.spec.absent)
 
     def halt(self) -> None:
         """Nothing new is sent. Answers that are due still count, so that the position is where the target is."""
@@ -200,8 +204,8 @@ class Lane:
 
     def go_on(self) -> None:
         """After a halt: by rule D, as after anything that may have left an answer unheard."""
-        self.state = State.LOST
         self._forget()
+        self.unpark()
 
     def narrow_to(self, records: int, until: int) -> None:
         """The target refused a batch and did not say which record of it: smaller ones will tell."""
@@ -269,7 +273,9 @@ class Lane:
 
     def jump(self, offset: int, *, counted: bool = True) -> None:
         """Retention took everything before `offset`. What rule D says the target already holds of it is not lost; how
-        many that are is certain when the range had no holes, and holes cannot be seen any more."""
+        many that are is certain when the range had no holes, and holes cannot be seen any more. (What is other strands'
+        is a hole: of a strand, at most so many are taken for gone as there are offsets. So records that the target has
+        may be sent again, and none is passed that it has not: `uncertain`.)"""
         gone = offset - self.fetch_offset - self._held_before(offset)
         there = min(self.skip, gone)
         self.skip -= there
@@ -284,6 +290,10 @@ class Lane:
     def first_lost(self, offset: int) -> int:
         """The first source offset that a jump to `offset` would lose; `offset` itself: none."""
         return min(self.fetch_offset + self.skip + self._held_before(offset), offset)
+
+    def uncertain(self, offset: int) -> int:
+        """How many records of a strand a jump to `offset` may send again."""
+        return min(self.skip, offset - self.fetch_offset) if self.spec.strands else 0
 
     def _held_before(self, offset: int) -> int:
         return sum(self.fetch_offset <= one < offset for one in self.held)

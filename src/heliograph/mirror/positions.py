@@ -20,13 +20,15 @@ Invariants of a log of records of one key, read in order:
   g. Where strands go to partitions of any topics (`flow.stages`), the position names these targets beside them. Strands
      are added as targets are found, at the end, and never taken away; a record of before that says less of some. Of two
      claims of a target the first wins, as in b.
+  h. A new era of such a position may leave strands their producer ids and counts: it is about the others alone, and
+     the claim that follows has the same ids for those that were left.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 from uuid import UUID
 
@@ -75,6 +77,11 @@ def join(strands: Sequence[Position], targets: Sequence[TopicPartition] = ()) ->
     return Position(*whole, tuple(strands), tuple(targets))
 
 
+def new_era(strands: Sequence[Position], targets: Sequence[TopicPartition] = ()) -> Position:
+    """One that is to be claimed, where these say; strands that have a producer id keep it (invariant h)."""
+    return replace(join(strands, targets), producer_id=-1, producer_epoch=-1)
+
+
 def key_of(source_alias: str, tp: TopicPartition, under: str = POSITIONS_UNDER) -> bytes:
     """The exact bytes Java writes: no spaces, and the key order of its HashMap. `under`: the connector's name."""
     return msgspec.json.encode([under, {"cluster": source_alias, "partition": tp.partition, "topic": tp.topic}])
@@ -115,10 +122,10 @@ def encode(position: Position) -> bytes:
         value["producerId"] = position.producer_id
         value["producerEpoch"] = position.producer_epoch
         value["sequence"] = position.sequence
-        if position.topic_id is not None:
-            value["topicId"] = str(position.topic_id)
-        if position.target >= 0:
-            value["targetOffset"] = position.target
+    if position.topic_id is not None:
+        value["topicId"] = str(position.topic_id)
+    if position.claimed and position.target >= 0:
+        value["targetOffset"] = position.target
     if position.strands:
         value["strands"] = strands_text(position)  # a text: Connect takes flat fields only
     if position.targets:
@@ -151,11 +158,13 @@ def decode(value: bytes | None) -> Position | None:
 
 
 def _unclaimed(next_offset: int, fields: Mapping[str, Any]) -> Position:
-    """MM2's, or a new era of ours, which may say where each strand goes on."""
-    strands, targets = strands_of(fields.get("strands"), None), _targets_of(fields.get("targets")) or ()
-    if not strands or any(one.claimed for one in strands) or join(strands).next_offset != next_offset:
+    """MM2's, or a new era of ours, which may say where each strand goes on (and invariant h)."""
+    strands, targets = strands_of(fields.get("strands"), _uuid(fields)), _targets_of(fields.get("targets")) or ()
+    claimed = sum(one.claimed for one in strands)
+    if not strands or claimed == len(strands) or (claimed and not targets) or len(targets) not in (0, len(strands)):
         return Position(next_offset)
-    return join(strands, targets) if len(targets) in (0, len(strands)) else Position(next_offset)
+    era = new_era(strands, targets)
+    return era if era.next_offset == next_offset else Position(next_offset)
 
 
 def _strand(one: Position) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from heliograph.batch import Chunk, Limits
 from heliograph.batch.demux import Strange, Targets, demux
-from heliograph.batch.labels import Stamp, is_internal
+from heliograph.batch.labels import Stamp
 from heliograph.batch.mux import mux
 from heliograph.batch.sharing import Shares
 from heliograph.batch.split import split
@@ -152,12 +152,13 @@ class Bundle:
         if self._targets is None:
             origins = [lane.spec.stage.origin for lane in self.lanes if isinstance(lane.spec.stage, PutBack)]
             self._targets = Targets([origin for origin in origins if origin is not None])
-        refused, itself = stage.refused, self.tp.topic
+        assert stage.origin is None, f"{self.tp}: the first lane is not the anchor"  # else every share is another's
+        refused, following = stage.refused, stage.following
         done = demux(
             part.records,
             self._targets,
             keep=stage.keep_labels,
-            refuses=lambda origin: origin in refused or origin.topic == itself or is_internal(origin.topic),
+            refuses=lambda origin: origin in refused or following.refuses(origin),
             aborted=part.aborted if read_committed else (),
         )
         anchor, filled = self.anchor, done.shares.filled
@@ -168,13 +169,15 @@ class Bundle:
         if anchor is None or anchor not in takers:
             return Brought(chunks, done.shares.size, (), done.unknown)
         self.aside = {offset for offset in self.aside if offset >= anchor.fetch_offset}
+        # What others wrote down before is in `held` (rule H's answer). What is behind a record that waits for its place
+        # is not written down yet: who begins that target may be another, and would not know.
+        written, waits = self.aside | anchor.held, min(done.unknown.values(), default=done.next_offset)
         strange = tuple(
             one
             for one in done.strange
-            if one.record.offset >= anchor.fetch_offset and one.record.offset not in self.aside
+            if anchor.fetch_offset <= one.record.offset < waits and one.record.offset not in written
         )
-        nobodys = [*(one.record.offset for one in strange), *done.unknown.values()]
-        until = min(nobodys, default=done.next_offset)
+        until = strange[0].record.offset if strange else waits
         return Brought([(anchor, _nothing(until, anchor)), *chunks], done.shares.size, strange, done.unknown)
 
 
@@ -230,6 +233,7 @@ def together(lanes: Sequence[Lane], rows: Sequence[dict[str, Any]]) -> dict[str,
         "reason": whose + worst["reason"],
         "fix": worst["fix"],
         "wish": wishes[0] if wishes and settled else "",
+        "wished": _wished(lanes, wishes[0]) if wishes and settled else [],
         "timestamp": max(row["timestamp"] for row in rows),
         "target": -1,
         "run": None,
@@ -243,6 +247,11 @@ def together(lanes: Sequence[Lane], rows: Sequence[dict[str, Any]]) -> dict[str,
         "strands": strands_text(position),
         **{name: sum(row[name] for row in rows) for name in SUMMED},
     }
+
+
+def _wished(lanes: Sequence[Lane], wish: str) -> list[tuple[str, int, int]]:
+    """Whose wish it is, with their producer ids, where strands have targets of their own; none: it is about all."""
+    return [(*lane.spec.remote, lane.acked.producer_id) for lane in lanes if lane.spec.stage and lane.wish == wish]
 
 
 def _spread(told: Iterable[list[int]]) -> list[int]:

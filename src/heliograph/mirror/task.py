@@ -173,7 +173,7 @@ class Task:
         the word. Without it (a predecessor that died) rule D finds out."""
         deadline = time.monotonic() + TAKE_OVER_S
         source, target = self._source.brokers, self._target.brokers
-        remotes = list(dict.fromkeys(lane.spec.remote for lane in self._lanes))
+        remotes = list(dict.fromkeys(lane.spec.remote for lane in self._lanes if not lane.spec.absent))
         opened: list[bool] = []
         target.errands.submit(lambda: self._inquiry.prepare(remotes), lambda _, __: opened.append(True))
         said = False
@@ -263,7 +263,7 @@ class Task:
 
     def _retry_parked(self, now: float) -> None:
         for lane in self._lanes:
-            if lane.state is State.PARKED and lane not in self._parked_until:
+            if lane.state is State.PARKED and lane not in self._parked_until and not lane.spec.absent:
                 self._park(lane)
         due = [lane for lane, at in self._parked_until.items() if now >= at and lane not in self._halts]
         for lane in due:
@@ -276,7 +276,7 @@ class Task:
 
     def _ask(self, lanes: list[Lane], *, at_first: bool = False) -> None:
         """What does the target hold of these lanes' producer ids? Asked for all at once."""
-        asked = {lane: (lane.spec, lane.acked) for lane in lanes if not lane.asking}
+        asked = {lane: (lane.spec, lane.acked) for lane in lanes if not (lane.asking or lane.spec.absent)}
         for lane in asked:
             lane.asking = True
 

@@ -83,10 +83,19 @@ class Warden:
 
     def gap(self, lane: Lane, earliest: int, go_on: Callable[[], None]) -> None:
         first, policy = lane.first_lost(earliest), self.on.gap
+        again, why = (
+            lane.uncertain(earliest),
+            f"retention was faster: the source begins at {earliest}, we were at {first}",
+        )
+        if again:
+            why += (
+                f"; which records {lane.spec.remote} has of it is not known, so that up to {again} may come twice there"
+            )
         if first >= earliest:
+            if again:
+                log.warning("a strand goes on", flow=self._a.flow, partition=str(lane.spec.tp), why=why)
             go_on()  # the target has all of it
             return
-        why = f"retention was faster: the source begins at {earliest}, we were at {first}"
         incident = self._incident(lane, Kind.GAP, first, earliest, policy, why)
         fix = "set on.gap = skip to go on behind it, and give the source a longer retention"
         self._write(lane, incident, go_on if policy == "skip" else lambda: self._park(lane, why, fix))
@@ -180,6 +189,10 @@ class Warden:
                 self._hold(lane, [(record, f"MESSAGE_TOO_LARGE: {error.message}")], error.fix)
 
         self._beside().submit(ask, answered)
+
+    def is_writing(self, lane: Lane) -> bool:
+        """Whether something about it is on its way to be written down."""
+        return lane in self._writing
 
     def strange(self, anchor: Lane, strange: Sequence[Strange], then: Callable[[], None]) -> None:
         """Records of a shared topic whose labels say nothing that can be followed. They are in nobody's count, so all

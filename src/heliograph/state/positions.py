@@ -100,15 +100,20 @@ class PositionsLog:
         """Rule G, for partitions without a claimed position."""
         if not wanted:
             return
-        ids = iter(self._client.init_producer_ids(sum(len(one.ends) for one in wanted.values())))
+        ids = iter(self._client.init_producer_ids(sum(one.fresh for one in wanted.values())))
         claims: dict[TopicPartition, Position] = {}
         for tp, one in wanted.items():
-            places = zip(one.starts, one.ends, strict=True)
-            parts = [Position(start, *next(ids), 0, one.topic_id, end) for start, end in places]
+            places = zip(one.starts, one.ends, one.kept or (None,) * len(one.ends), strict=True)
+            parts = [
+                Position(start, *next(ids), 0, one.topic_id, end)
+                if kept is None
+                else replace(kept, topic_id=one.topic_id)
+                for start, end, kept in places
+            ]
             claims[tp] = join(parts, one.targets) if one.divided else parts[0]
         self.write(claims)
         self.catch_up()
-        lost = {tp: self.known[tp] for tp, mine in claims.items() if self.known[tp].producer_id != mine.producer_id}
+        lost = {tp: self.known[tp] for tp, mine in claims.items() if _ids(self.known[tp]) != _ids(mine)}
         self.write(lost)  # invariant d of positions: the winner's claim is the last of the two in the log
 
     def extend(self, wanted: Mapping[TopicPartition, Mapping[TopicPartition, int]]) -> None:
@@ -198,6 +203,16 @@ class Wanted(NamedTuple):
     ends: tuple[int, ...]
     divided: bool = False
     targets: tuple[TopicPartition, ...] = ()
+    kept: tuple[Position | None, ...] = ()  # of each, what is left as it is (invariant h of positions); empty: nothing
+
+    @property
+    def fresh(self) -> int:
+        """Producer ids that it takes."""
+        return len(self.ends) - sum(one is not None for one in self.kept)
+
+
+def _ids(position: Position) -> list[int]:
+    return [one.producer_id for one in (position, *position.strands)]
 
 
 class Heard(NamedTuple):
