@@ -121,15 +121,17 @@ class Source:
         """A strand may be stalled for the sake of all and hold nothing itself: it will never drain. It goes on when
         there is room for all, or when those beside it have drained; one of them that does not move holds up nobody."""
         before, self._reached = self._reached, {lane: lane.acked.next_offset for lane in self._stalled}
-        full = {history: self._full(history) for history in (True, False)}
-        for lane in [one for one in self._stalled if not one.queued_bytes]:
+        empty = [lane for lane in self._stalled if not lane.queued_bytes]
+        alike = {(lane.history, party_of(lane.spec)): lane for lane in empty}
+        full = {kind: self._full(lane) for kind, lane in alike.items()}
+        for lane in empty:
             moving = [
                 one
                 for one in self._bundles[lane.spec.tp].lanes
                 if one not in before or one.acked.next_offset > before[one]
             ]
             drained = all(one.queued_bytes < LANE_BYTES // 2 for one in moving)
-            if not self.stopped and (drained or not full[lane.history]):
+            if not self.stopped and (drained or not full[lane.history, party_of(lane.spec)]):
                 self.reopen(lane)
 
     def reopen(self, lane: Lane) -> None:
