@@ -1,14 +1,12 @@
 """What is read by hand of a produce's answer is what kio reads by Kafka's schema; nonsense is an error."""
 
 import datetime
-import io
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_entity_module
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta
 
@@ -16,6 +14,7 @@ from heliograph.errors import ProtocolError
 from heliograph.wire import produced
 from heliograph.wire.acks import FIRST_READ_BY_HAND, LAST_READ_BY_HAND, ProduceAnswer
 from heliograph.wire.messages import decoder
+from tests.property.framing import framed
 
 PRODUCE = 0
 I32, I64 = st.integers(-1, 2**31 - 1), st.integers(-1, 2**63 - 1)
@@ -63,13 +62,6 @@ def answers(draw):
         more["node_endpoints"] = (schema.NodeEndpoint(node_id=1, host="broker", port=9092, rack="r"),)
     throttle = i32Timedelta.parse(draw(st.integers(0, 10_000)) * i32Timedelta.resolution * 1000)
     return version, schema.ProduceResponse(responses=topics, throttle_time=throttle, **more)
-
-
-def framed(response) -> memoryview:
-    out = io.BytesIO()
-    out.write((7).to_bytes(4, "big") + b"\0")  # correlation id, no tagged fields
-    entity_writer(type(response))(out, response)
-    return memoryview(out.getvalue())
 
 
 @given(answers())

@@ -1,6 +1,5 @@
 """What is read by hand of a fetch's answer is what kio reads, and nothing of it outlives or overlaps its frame."""
 
-import io
 import uuid
 
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_entity_module
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta
 
@@ -17,6 +15,7 @@ from heliograph.wire import fetch
 from heliograph.wire.fetched import VIEW_SHARE
 from heliograph.wire.frames import SHARED_BYTES
 from heliograph.wire.messages import decoder
+from tests.property.framing import framed
 
 FETCH = 1
 I32, I64 = st.integers(-1, 2**31 - 1), st.integers(-1, 2**63 - 1)
@@ -66,13 +65,6 @@ def answers(draw, most_bytes=200_000):
         responses=tuple(topics),
         **more,
     )
-
-
-def framed(response) -> memoryview:
-    out = io.BytesIO()
-    out.write((7).to_bytes(4, "big") + b"\0")  # correlation id, no tagged fields
-    entity_writer(type(response))(out, response)
-    return memoryview(out.getvalue())
 
 
 @given(answers())

@@ -98,12 +98,15 @@ class Brokers:
         """Open already, or None and being dialled."""
         if (connection := self._connections.get(node)) is not None:
             return connection
-        address = self.metadata.brokers.get(node_of(node)) if self.metadata else None
+        address = self._address(node)
         # One dial at a time to an address: who is not served is asked for again with the next look.
         if address is not None and address not in self._dialling:
             self._dialling[address] = node
             self._dialer.dial(address, self.cluster)
         return None
+
+    def _address(self, node: int) -> Address | None:
+        return self.metadata.brokers.get(node_of(node)) if self.metadata else None
 
     def reach(self, tps: Iterable[TopicPartition]) -> bool:
         """Whether all of their leaders are connected; those that are not are being dialled."""
@@ -123,7 +126,7 @@ class Brokers:
 
     def trying_since(self, node: int) -> float | None:
         """Since when a try to connect to a node has had no answer; None: none is under way."""
-        address = self.metadata.brokers.get(node_of(node)) if self.metadata else None
+        address = self._address(node)
         return None if address is None else self._dialer.trying_since(address, self.cluster.alias)
 
     def drop(self, node: int, error: HeliographError) -> None:

@@ -61,7 +61,7 @@ class CompactedLog:
             time.sleep(0.05)
 
     def _known_to_leaders(self) -> bool:
-        tps = [TopicPartition(self.topic, p) for p in range(self.count())]
+        tps = [TopicPartition(self.topic, p) for p in range(self.partitions or self.count())]
         found = self._client.list_offsets(tps, at="latest").values()
         return bool(tps) and not any(
             isinstance(end, BrokerError) and end.code == UNKNOWN_TOPIC_OR_PARTITION for end in found

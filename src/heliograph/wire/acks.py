@@ -10,14 +10,13 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from heliograph.wire.fields import bytes_at, skip_tagged, text, unsigned
+from heliograph.wire.fields import bytes_at, leader_among_tagged, skip_tagged, text, unsigned
 
 FIRST_READ_BY_HAND = 9  # the first flexible one
 LAST_READ_BY_HAND = 12  # from then on topics go by id
 
 _PARTITION = struct.Struct(">ihqqq")  # index, error, base offset, log append time, log start offset
 _INDEX = struct.Struct(">i")
-_LEADER = struct.Struct(">ii")  # id, epoch
 _CURRENT_LEADER = 0  # the tag
 _NOTHING_MORE = b"\x01\x00\x00"  # no record errors, no message, no tagged fields: nearly always
 
@@ -79,14 +78,7 @@ def _rest(frame: memoryview, at: int, part: Produced) -> tuple[Produced, int]:
         errors.append((index, why))
         at = skip_tagged(frame, at)
     message, at = text(frame, at)
-    leader = (-1, -1)
-    tags, at = unsigned(frame, at)
-    for _ in range(tags):
-        tag, at = unsigned(frame, at)
-        size, at = unsigned(frame, at)
-        if tag == _CURRENT_LEADER:
-            leader = _LEADER.unpack_from(frame, at)
-        _, at = bytes_at(frame, at, size)
+    leader, at = leader_among_tagged(frame, at, _CURRENT_LEADER)
     return Produced(*part[:6], message, tuple(errors), *leader), at
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kio.serial.readers import read_compact_string, read_uuid
 
 from heliograph.types import TopicPartition
-from heliograph.wire.fields import bytes_at, skip_tagged, unsigned
+from heliograph.wire.fields import bytes_at, leader_among_tagged, skip_tagged, unsigned
 from heliograph.wire.frames import SHARED_BYTES
 
 FIRST_READ_BY_HAND = 12
@@ -27,7 +27,6 @@ VIEW_SHARE = 1 / 4
 _FRONT = struct.Struct(">ihi")  # throttle time, error, session id
 _PARTITION = struct.Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset
 _ABORTED = struct.Struct(">qq")  # producer id, first offset
-_LEADER = struct.Struct(">ii")  # id, epoch
 _CURRENT_LEADER = 1  # the tag
 
 
@@ -102,13 +101,6 @@ def _partition(frame: memoryview, at: int, topic: str) -> tuple[Fetched, int]:
     records, at = bytes_at(frame, at, max(length - 1, 0))
     buffer_bytes = len(frame.obj)  # type: ignore[arg-type]  # typed as any object; it may be larger than the frame
     kept = records if len(records) > max(SHARED_BYTES, buffer_bytes * VIEW_SHARE) else bytes(records)
-    leader = (-1, -1)
-    tags, at = unsigned(frame, at)
-    for _ in range(tags):
-        tag, at = unsigned(frame, at)
-        size, at = unsigned(frame, at)
-        if tag == _CURRENT_LEADER:
-            leader = _LEADER.unpack_from(frame, at)
-        _, at = bytes_at(frame, at, size)
+    leader, at = leader_among_tagged(frame, at, _CURRENT_LEADER)
     part = Fetched(topic, index, error, high_watermark, last_stable, log_start, tuple(aborted), kept, *leader)
     return part, at

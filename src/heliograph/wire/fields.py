@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 from kio.serial.readers import read_unsigned_varint
+
+_LEADER = struct.Struct(">ii")  # id, epoch
 
 
 def unsigned(frame: memoryview, at: int) -> tuple[int, int]:
@@ -22,6 +26,19 @@ def text(frame: memoryview, at: int) -> tuple[str, int]:
     length, at = unsigned(frame, at)
     found, at = bytes_at(frame, at, max(length - 1, 0))
     return str(found, "utf-8"), at
+
+
+def leader_among_tagged(frame: memoryview, at: int, wanted: int) -> tuple[tuple[int, int], int]:
+    """Who leads a partition now, by the tagged field of this number, as (id, epoch); -1: it is not among them."""
+    leader = (-1, -1)
+    tags, at = unsigned(frame, at)
+    for _ in range(tags):
+        tag, at = unsigned(frame, at)
+        size, at = unsigned(frame, at)
+        if tag == wanted:
+            leader = _LEADER.unpack_from(frame, at)
+        _, at = bytes_at(frame, at, size)
+    return leader, at
 
 
 def skip_tagged(frame: memoryview, at: int) -> int:
