@@ -108,7 +108,7 @@ def read_batches(cluster: Cluster, topic: str, records: int) -> list[Batch]:
     while have < records:
         for _, data in fetcher.fetch():
             for begin, end, _, count in split(data):
-                found.append(Batch(data[begin:end], count))
+                found.append(Batch(bytes(data[begin:end]), count))
                 have += count
     fetcher.close()
     return found
