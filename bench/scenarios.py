@@ -169,7 +169,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(
             "soak",
             "an hour at half the rate at which a full topic is copied",
-            "soak", 4_000_000, 230, codec="lz4", rate_per_s=50, seconds=3600, peers=(HELIOGRAPH,),
+            "soak", 8_000_000, 230, codec="lz4", rate_per_s=50, seconds=3600, peers=(HELIOGRAPH,),
             topic_config=(("retention.bytes", str(256 << 20)), ("segment.bytes", str(64 << 20))),
             brokers=(("log.retention.check.interval.ms", "10000"),),
             by_default=False,
