@@ -303,6 +303,7 @@ def test_a_strand_that_does_not_move_holds_up_none_that_holds_nothing(
     stuck, empty, source = stage.lanes[1], stage.lanes[2], stage.source
     if not room:
         monkeypatch.setattr(fetch, "TASK_BYTES", fetch.LANE_BYTES)
+        monkeypatch.setattr(source, "_room", dict.fromkeys(source._room, fetch.LANE_BYTES))
     stuck.queued_bytes = fetch.LANE_BYTES
     for lane in (stuck, empty):
         source.leave(lane)

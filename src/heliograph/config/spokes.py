@@ -7,7 +7,7 @@ proving that the other flows are as they were.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heliograph.config import edit
 from heliograph.config.keys import nearest_of
@@ -162,7 +162,7 @@ def _others(config: Config, alias: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for flow in (*config.flows, *config.heartbeat_only):
         if flow.demux:
-            rules = [rule for rule in flow.demux if rule.spoke.alias != alias]
+            rules = [replace(rule, shared=()) for rule in flow.demux if rule.spoke.alias != alias]
             found |= {flow.name: (flow.source, flow.positions_topic, rules)} if rules else {}
         elif alias not in (flow.source.alias, flow.target.alias):
             found[flow.name] = flow
