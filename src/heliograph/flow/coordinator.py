@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Mapping
@@ -21,11 +20,11 @@ from typing import Any
 
 import structlog
 
-from heliograph import policy
 from heliograph.errors import HeliographError
 from heliograph.flow import changes
 from heliograph.flow import report as reports
 from heliograph.flow.amends import Amends
+from heliograph.flow.assignments import Assignments
 from heliograph.flow.caps import Caps
 from heliograph.flow.claims import Claims
 from heliograph.flow.handover import Handover
@@ -33,7 +32,6 @@ from heliograph.flow.helm import Helm, Steered
 from heliograph.flow.observer import Observer
 from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
 from heliograph.flow.orders import Orders
-from heliograph.flow.plan import deal, task_count
 from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.reach import same_cluster
 from heliograph.flow.recovery import Recovery
@@ -41,14 +39,12 @@ from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.staged import may_begin, staged_lanes
 from heliograph.flow.stages import survey_of
 from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
 from heliograph.flow.tenure import Tenure
 from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
-from heliograph.mirror.offsetmap import Subject
 from heliograph.state.incidents import LOOK_EVERY_S, Incidents
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
@@ -67,8 +63,6 @@ ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answe
 class Coordinator:
     def __init__(self, flow: Flow, coordinates: Coordinates, *, epoch_seconds: float, file: str = "") -> None:
         self.flow = flow
-        self._coordinates = coordinates
-        self._epoch_seconds = epoch_seconds
         self._source, self._target = Client(flow.source), Client(flow.target)
         self._planner = Client(flow.target)  # planning must not wait behind the watcher's calls
         self._tally, self._relay = Tally(), Relay()
@@ -100,6 +94,13 @@ class Coordinator:
             planned=self._planned,
             replan=self._replan,
         )
+        self._assignments = Assignments(
+            *(flow, coordinates, epoch_seconds, self._positions, self._offsets, self._incidents),
+            observer=self._observer,
+            tally=self._tally,
+            caps=self._caps,
+            sizing=self._sizing,
+        )
         self._recovery = Recovery()
         self._specialists = self._make_specialists()
         self._lock = threading.Lock()
@@ -107,7 +108,6 @@ class Coordinator:
         self._stopping = False
         self._outdated = False  # the plan was made of a survey that is no longer the last
         self._plans: dict[int, list[Assignment]] = {}
-        self._shares: list[list[TopicPartition]] = []
         self._epoch = 0
         self._trouble = ""
         self._course = Course()
@@ -222,70 +222,7 @@ class Coordinator:
         if self._claims.claim(routes):
             self._observe(self._survey)
         self._offsets.catch_up()  # after the positions: the map is never behind them (its invariant a)
-        by_tp = {r.tp: r for r in routes if self._may_begin(r)}
-        tasks = task_count(len(by_tp), self.flow.tasks_max, os.cpu_count() or 1)
-        rates, halted = self._tally.rates(), self._helm.halted
-        self._shares = deal(sorted(by_tp), tasks, rates, self._shares)
-        shares = self._caps.begin(epoch, self._shares, {tp: rates[tp] for tp in rates.keys() - halted})
-        self._sizing.begin(epoch, len(self._shares), len(by_tp))
-        return [
-            Assignment(
-                flow=self.flow.name,
-                source=self.flow.source,
-                target=self.flow.target,
-                isolation=self.flow.isolation,
-                positions_topic=self._positions.topic,
-                positions_partitions=self._positions.partitions,
-                map_topic=self._offsets.topic,
-                map_partitions=self._offsets.partitions,
-                epoch=epoch,
-                task=task,
-                seconds=self._epoch_seconds,
-                lanes=tuple(spec for tp in share for spec in self._lanes(by_tp[tp])),
-                coordinator=self._coordinates,
-                incidents_topic=policy.incidents_topic(policy.annals_of(self.flow)),
-                quarantine_topic=policy.quarantine_topic(policy.annals_of(self.flow)),
-                storage_replication_factor=self.flow.offset_storage_replication_factor,
-                on=self.flow.on,
-                halted=halted,
-                caps=self._caps.caps,
-                shares=shares[task],
-                positions_under=self.flow.positions_under[0],
-                relay=relay,
-            )
-            for task, share in enumerate(self._shares)
-        ]
-
-    def _may_begin(self, route: Route) -> bool:
-        """It has a claim, and of the shape that we would copy it in: another process may have been told otherwise."""
-        position = self._positions.known.get(route.tp)
-        if position is None or not position.claimed:
-            return False
-        if route.stages:
-            return may_begin(route, position)
-        return len(position.strands) == len(route.strands) and not position.targets
-
-    def _lanes(self, route: Route) -> list[LaneSpec]:
-        """One, or a strand for each remote partition."""
-        position = self._positions.known[route.tp]
-        told = self._incidents.told(Subject(route.tp, route.topic_id), position.next_offset)
-        history = self._observer.is_history(route.tp)
-        if route.stages:
-            return staged_lanes(route, position, told, history=history)
-        if route.strands:
-            return [
-                LaneSpec(
-                    *(route.tp, route.topic_id, remote, own, route.max_batch_bytes),
-                    last_run=self._offsets.last_point(route.tp, remote.partition, route.topic_id),
-                    told=told,
-                    strands=len(route.strands),
-                    history=history,
-                )
-                for remote, own in zip(route.strands, position.strands, strict=True)
-            ]
-        last_run = self._offsets.last_run(route.tp, replace(position, topic_id=route.topic_id))
-        place = (route.tp, route.topic_id, route.remote, position, route.max_batch_bytes)
-        return [LaneSpec(*place, last_run, told, history=history)]
+        return self._assignments.of(epoch, routes, halted=self._helm.halted, relay=relay)
 
     # ---------------------------------------------------------------- what tasks say
 
@@ -449,7 +386,7 @@ class Coordinator:
         """Take up what an edited file says, alive (`changes.Way.ALIVE`). What that did, in words."""
         found = changes.changed(self.flow, flow)
         self.flow = self._presence.flow = flow
-        for part in (self._topics, self._claims, self._amends, self._caps, self._sizing):
+        for part in (self._topics, self._claims, self._amends, self._caps, self._sizing, self._assignments):
             part.change(flow)
         did = []
         if found & changes.TOLD:
