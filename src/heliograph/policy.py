@@ -258,3 +258,11 @@ def should_replicate(flow: Flow, topic: str) -> bool:
     forced = flow.heartbeats_replication and policy.is_heartbeats(topic)
     wanted = forced or accepts_topic(flow, topic)
     return wanted and not policy.is_internal(topic) and not policy.is_cycle(topic, flow.target.alias)
+
+
+def should_multiplex(flow: Flow, topic: str) -> bool:
+    """Chosen by `mux.topics`, nobody's internal one, not the shared one itself, and it has not come from the hub."""
+    mux, policy = flow.mux, of(flow)
+    if mux is None or topic == mux.topic or not _filter(mux.topics, ()).accepts(topic):
+        return False
+    return not (policy.is_internal(topic) or policy.is_heartbeats(topic) or policy.is_cycle(topic, mux.hub))

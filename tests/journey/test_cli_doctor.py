@@ -89,6 +89,23 @@ def test_all_is_well_and_nothing_is_written(
     assert before == (topics_of(primary), topics_of(backup))
 
 
+def test_what_is_multiplexed_and_put_back_is_asked_about_too(
+    primary: Kafka, guarded: Kafka, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alice may not write at the hub; the shared topic is not there yet."""
+    create_topic(primary.confluent(), topic_name, 3)
+    before = topics_of(primary), topics_of(guarded)
+    muxed = (f"us->eu.mux.topics = {topic_name}, not-there-yet", "us->eu.demux = prefixed")
+    code, checks = doctor(write(tmp_path, primary.cluster(), guarded.cluster(user="alice"), *muxed), capsys)
+    assert code == 2
+    assert checks["flow eu->eu.demux: records of us"]["ok"] is None
+    assert "mux-replication_us" in checks["flow eu->eu.demux: records of us"]["detail"]
+    assert f"us.{topic_name}" in checks["flow eu->eu.demux: target topics"]["detail"]
+    assert "mux-replication_us" in checks["flow us->eu.mux: target topics"]["detail"]
+    assert "kafka-acls" in checks["flow us->eu.mux: target topics"]["fix"]
+    assert before == (topics_of(primary), topics_of(guarded))
+
+
 def test_two_aliases_of_one_cluster(primary: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, checks = doctor(write(tmp_path, primary.cluster(), primary.cluster()), capsys)
     assert code == 2

@@ -15,8 +15,8 @@ from heliograph.cli.patient import ASKED_AT_ONCE, Patient, Seen
 from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
-from heliograph.policy import partitions_of, positions_topic, remote_topic, should_replicate
-from heliograph.types import Cluster, Flow
+from heliograph.policy import Filter, partitions_of, positions_topic, remote_topic, should_multiplex, should_replicate
+from heliograph.types import Cluster, Demux, Flow
 from heliograph.wire.acls import DESCRIBE, READ, WRITE
 from heliograph.wire.cluster import Client
 from heliograph.wire.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
@@ -43,9 +43,13 @@ def examine(file: str | os.PathLike[str], *, lenient: bool = False) -> Iterator[
             if not _is_known(patients, flow.target):
                 yield from _admit(patients, "target", flow.target)
         yield from _told_apart(list(patients.values()))
-        for flow in (one for one in config.flows if not one.staged):
+        for flow in config.flows:
             source, target = patients["source", flow.source.alias], patients["target", flow.target.alias]
-            if source.cluster_id and target.cluster_id and source.cluster_id != target.cluster_id:
+            if not source.cluster_id or not target.cluster_id:
+                continue
+            if flow.staged:
+                yield from _staged(flow, source, target, patients)
+            elif source.cluster_id != target.cluster_id:
                 yield from _flow(flow, source, target)
         for flow in config.heartbeat_only:
             target = patients["target", flow.target.alias]
@@ -102,21 +106,61 @@ def _told_apart(patients: Sequence[Patient]) -> Iterator[Finding]:
 
 def _flow(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
     try:
-        yield from _source(flow, source)
         wanted = {topic: seen for topic, seen in source.topics.items() if should_replicate(flow, topic)}
-        yield _target(flow, target, wanted)
+        yield from _source(flow, source, list(wanted), flow.topics)
+        needed = {
+            remote_topic(flow, topic): partitions_of(flow, topic) or seen.partitions for topic, seen in wanted.items()
+        }
+        yield _target(flow, target, needed)
         yield _partitions(flow, target, wanted)
         yield from permissions.examine(flow, source, target, wanted)
     except HeliographError as problem:
         yield Finding(f"flow {flow.name}", False, f"{problem.condition}: {problem.message}", problem.fix)
 
 
-def _source(flow: Flow, source: Patient) -> Iterator[Finding]:
+def _staged(
+    flow: Flow, source: Patient, target: Patient, patients: Mapping[tuple[str, str], Patient]
+) -> Iterator[Finding]:
+    """One that multiplexes: what was chosen, and the shared topic. One that puts back: the shared topics, and what the
+    spokes have for it."""
+    try:
+        if flow.mux is not None:
+            chosen = [topic for topic in source.topics if should_multiplex(flow, topic)]
+            yield from _source(flow, source, chosen, flow.mux.topics, key="mux.topics")
+            needed = {flow.mux.topic: flow.mux.partitions} if chosen else {}
+        else:
+            yield from (_shared(flow, rule, source) for rule in flow.demux)
+            needed = {name: count for rule in flow.demux for name, count in _put_back(rule, patients)}
+        yield _target(flow, target, needed)
+        yield from permissions.honesty(flow, target)
+    except HeliographError as problem:
+        yield Finding(f"flow {flow.name}", False, f"{problem.condition}: {problem.message}", problem.fix)
+
+
+def _shared(flow: Flow, rule: Demux, hub: Patient) -> Finding:
+    name = f"flow {flow.name}: records of {rule.spoke.alias}"
+    if rule.topic not in hub.topics:
+        why = f"{hub.cluster.alias} has no topic {rule.topic} yet (or hides it from us)"
+        return Finding(name, None, why, "Start what multiplexes there, and the link; this flow waits for it")
+    lacks = permissions.topic_lacks(hub.refused([rule.topic], READ, DESCRIBE))
+    return permissions.verdict(name, hub, lacks, f"{rule.topic} may be read")
+
+
+def _put_back(rule: Demux, patients: Mapping[tuple[str, str], Patient]) -> Iterator[tuple[str, int]]:
+    """The topics that a spoke has for the hub, as they would be there: none, where the spoke is not reached."""
+    spoke, chosen = patients.get(("source", rule.spoke.alias)), Filter(rule.topics)
+    for topic, seen in spoke.topics.items() if spoke is not None else ():
+        if chosen.accepts(topic) and topic != rule.topic and not topic.startswith("__"):
+            yield rule.prefix + topic, seen.partitions
+
+
+def _source(
+    flow: Flow, source: Patient, readable: Sequence[str], patterns: Sequence[str], *, key: str = "topics"
+) -> Iterator[Finding]:
     name = f"flow {flow.name}: source topics"
-    readable = [topic for topic in source.topics if should_replicate(flow, topic)]
     refused = [topic for topic in readable if not source.topics[topic].allows(READ)]
     # A topic that we may not even describe is not in the list; one that the file names can be asked for.
-    named = [topic for topic in flow.topics if topic.replace("-", "").replace("_", "").isalnum()]
+    named = [topic for topic in patterns if topic.replace("-", "").replace("_", "").isalnum()]
     asked = source.see([topic for topic in named if topic not in source.topics])
     refused += [topic for topic, seen in asked.items() if seen.error == TOPIC_AUTHORIZATION_FAILED]
     absent = [topic for topic, seen in asked.items() if seen.error == UNKNOWN_TOPIC_OR_PARTITION]
@@ -128,24 +172,20 @@ def _source(flow: Flow, source: Patient) -> Iterator[Finding]:
         )  # fmt: skip
     if absent:
         yield Finding(
-            name, None, f"not there (or hidden from us): {listed(absent)}", "Create them, or correct `topics`"
+            name, None, f"not there (or hidden from us): {listed(absent)}", f"Create them, or correct `{key}`"
         )
     if not readable and not refused:
-        yield Finding(
-            name, None, "none matches `topics`", "Correct `topics` and `topics.exclude`, if that is not meant"
-        )
+        fix = f"Correct `{key}`{' and `topics.exclude`' if key == 'topics' else ''}, if that is not meant"
+        yield Finding(name, None, f"none matches `{key}`", fix)
     elif not refused:
         yield Finding(name, True, f"{len(readable)} may be read: {listed(readable)}")
 
 
-def _target(flow: Flow, target: Patient, wanted: dict[str, Seen]) -> Finding:
+def _target(flow: Flow, target: Patient, needed: Mapping[str, int]) -> Finding:
     """Whether what is missing could be created, and all of it written and read back (where does it end? whose are its
     last records?); the positions topic included."""
     name = f"flow {flow.name}: target topics"
     positions = flow.positions_topic or positions_topic(flow.source.alias)
-    needed = {
-        remote_topic(flow, topic): partitions_of(flow, topic) or seen.partitions for topic, seen in wanted.items()
-    }
     new = [
         NewTopic(topic, count, flow.replication_factor) for topic, count in needed.items() if topic not in target.topics
     ][:ASKED_AT_ONCE]

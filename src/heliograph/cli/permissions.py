@@ -129,7 +129,7 @@ def examine(flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, S
         yield heartbeats(flow, target)
     if flow.sync_topic_acls_s is not None:
         yield from _acls(flow, source, target)
-    yield from _honesty(flow, target)
+    yield from honesty(flow, target)
 
 
 def _settings(
@@ -247,7 +247,7 @@ def internal(
     return verdict(name, place, lacks, well, otherwise=otherwise)
 
 
-def _honesty(flow: Flow, target: Patient) -> Iterator[Finding]:
+def honesty(flow: Flow, target: Patient) -> Iterator[Finding]:
     """Topics that are made when something goes wrong. What cannot be written down there is not passed over."""
     name, factor = f"flow {flow.name}", f"{flow.target.alias}.offset.storage.replication.factor"
     found = internal(f"{name}: incidents", target, [(incidents.topic_of(flow), factor)], READ, WRITE)

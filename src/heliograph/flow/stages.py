@@ -92,7 +92,7 @@ class MuxSurvey:
     def survey(self) -> Survey:
         mux = self.flow.mux
         assert mux is not None
-        wanted = self._wanted(mux)
+        wanted = self._wanted()
         awaited = sum(bool(TOPIC_NAME.fullmatch(name)) and name not in wanted for name in mux.topics)
         if not wanted:
             return Survey(awaited=awaited)
@@ -123,17 +123,11 @@ class MuxSurvey:
                     routes.append(self._route(mux, tp, topic, remote))
         return Survey(tuple(routes), tuple(parked), len(wanted), awaited)
 
-    def _wanted(self, mux: Mux) -> dict[str, TopicMeta]:
-        names = policy.Filter(mux.topics)
-        rules = policy.of(self.flow)
+    def _wanted(self) -> dict[str, TopicMeta]:
         return {
             name: topic
             for name, topic in sorted(self._source.metadata(None).topics.items())
-            if topic.partitions
-            and names.accepts(name)
-            and name != mux.topic
-            and not (topic.internal or rules.is_internal(name) or rules.is_heartbeats(name))
-            and not rules.is_cycle(name, mux.hub)
+            if topic.partitions and not topic.internal and policy.should_multiplex(self.flow, name)
         }
 
     def _remote(
