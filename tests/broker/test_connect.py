@@ -214,9 +214,10 @@ def test_offsets_are_seen_and_changed_only_when_it_is_stopped(scene: Scene) -> N
     assert scene.api("PUT", f"/connectors/{MSC}/stop").code == 204
     scene.api.wait_state(MSC, "STOPPED")
     listed = scene.api("GET", f"/connectors/{MSC}/offsets").body["offsets"]
-    assert [one["partition"] for one in listed] == [
-        {"cluster": "source-0", "partition": n, "topic": scene.topic} for n in range(PARTITIONS)
-    ]
+    places = [(scene.topic, n) for n in range(PARTITIONS)]
+    places.append((f"{scene.topic}-other", 0))  # it was copied for a while: Connect keeps where that came to, too
+    expected = [{"cluster": "source-0", "partition": n, "topic": topic} for topic, n in places]
+    assert sorted((one["partition"] for one in listed), key=str) == sorted(expected, key=str)
     assert all(one["offset"]["offset"] > 0 for one in listed)
     said = scene.api("PATCH", f"/connectors/{MSC}/offsets", {"offsets": listed})
     assert said.code == 200
