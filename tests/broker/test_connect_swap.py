@@ -63,7 +63,7 @@ def test_a_real_worker_and_ours_take_turns(primary: Kafka, backup: Kafka, tmp_pa
         run.wait(api.up, what="health")
         assert api("GET", "/connectors/msc/config").body == {**source, "name": "msc"}
         api.wait_state("msc", "RUNNING", least_tasks=2)
-        assert api.state("hbc") == "PAUSED"
+        api.wait_state("hbc", "PAUSED")
         before = copied()
         feed(primary, topic_name, "second")
         run.wait(lambda: copied() >= before + RECORDS, what="the second records", timeout_seconds=60)
