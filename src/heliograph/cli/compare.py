@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from heliograph.errors import TimedOut
 
+NOT_LED_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 Digests = dict[int, list[bytes]]  # by partition, in the order of the log
 
 
@@ -117,7 +118,7 @@ def end_offsets(client: Mapping[str, str], topic: str) -> int:
     try:
         known = consumer.list_topics(timeout=10).topics.get(topic)
         partitions = known.partitions if known else ()
-        return sum(consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=10)[1] for one in partitions)
+        return sum(_end(consumer, TopicPartition(topic, one)) for one in partitions)
     finally:
         consumer.close()
 
@@ -128,3 +129,15 @@ def topics_of(client: Mapping[str, str]) -> list[str]:
         return sorted(consumer.list_topics(timeout=10).topics)
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition, timeout_s: float = 10) -> int:
+    """A partition that was made this moment is in the metadata before its broker leads it."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=timeout_s)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_LED_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
