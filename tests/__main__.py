@@ -26,9 +26,9 @@ BESIDE = (
     *(
         f"broker/test_{name}.py"
         for name in (
-            *("batch_real", "config_against_mm2", "embedded", "embedded_security", "java_client", "mm2_scenarios"),
-            *("plan", "secure_copy", "start_points", "strangers", "swap", "topic_sync", "topologies", "translation"),
-            "wire_security",
+            *("batch_real", "config_against_mm2", "connect_clients", "connect_worker", "connectors", "embedded"),
+            *("embedded_security", "java_client", "messages", "mm2_scenarios", "plan", "secure_copy"),
+            *("start_points", "strangers", "swap", "topic_sync", "topologies", "translation", "wire_security"),
         )
     ),
     *(
