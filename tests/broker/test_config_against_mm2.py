@@ -64,6 +64,7 @@ OUR_OWN = {
     ),
     **dict.fromkeys(("mux.partitions", "mux.headers", "mux.via"), "MM2 has a remote topic for each topic"),
     **dict.fromkeys(("demux", "demux.headers"), "the way back of mux.topics"),
+    **dict.fromkeys(("demux.weight", "demux.max.bytes.per.second"), "a spoke's share of the hub"),
 }
 # What MM2 adds of its own; it follows from the flow's name.
 ADDED_BY_MM2 = {"name", "connector.class", "source.cluster.alias", "target.cluster.alias", "enabled"}
