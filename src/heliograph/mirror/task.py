@@ -187,14 +187,15 @@ class Task:
     def _turn(self, now: float, until: float) -> None:
         again = min(self._target.push(now), self._source.due)
         timeout = max(min(until, again) - now, 0.0)
-        for key, events in self._selector.select(min(timeout, LISTEN_EVERY_S)):
+        ready = self._selector.select(min(timeout, LISTEN_EVERY_S))
+        if (now := time.monotonic()) >= self._listen_at:  # first: who slept may have been told to leave what came
+            self._listen_at = now + LISTEN_EVERY_S
+            self._listen()
+        for key, events in ready:
             key.data(events)
         now = time.monotonic()
         self._source.tick(now)
         self._target.tick(now)
-        if now >= self._listen_at:
-            self._listen_at = now + LISTEN_EVERY_S
-            self._listen()
 
     def _listen(self) -> None:
         for message in self._link.heard():
