@@ -58,6 +58,7 @@ class Scene:
         return {
             **shared,
             "topics": self.topic,
+            "heartbeats.replication.enabled": False,  # the source may have those of other tests
             "sync.topic.acls.enabled": False,
             "sync.topic.configs.enabled": False,
             "replication.factor": "1",

@@ -38,6 +38,7 @@ def test_a_real_worker_and_ours_take_turns(primary: Kafka, backup: Kafka, tmp_pa
         "heartbeats.topic.replication.factor": "1",
     }
     source = {**clusters, "connector.class": f"{MIRROR}SourceConnector", "topics": topic_name, "tasks.max": "2"}
+    source["heartbeats.replication.enabled"] = "false"  # the source may have those of other tests
     beats = {**clusters, "connector.class": f"{MIRROR}HeartbeatConnector"}
     group = f"swap-{topic_name}"
     properties = connect_properties(backup.cluster(), group=group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,8 +172,8 @@ def test_without_one_before_only_an_empty_copy_begins_at_the_beginning() -> None
     assert log.known == {}
 
 
-def offset_map(topic: Any, remote: Any) -> OffsetMap:
-    log = OffsetMap(remote, FLOW)
+def offset_map(topic: Any, remote: Any, flow: Flow = FLOW) -> OffsetMap:
+    log = OffsetMap(remote, flow)
     log._log.news, log._log.partitions = topic.news, 1  # type: ignore[method-assign]
     return log
 
@@ -221,3 +222,14 @@ def test_where_there_is_no_copy_yet_there_are_no_runs(logs: list[EventDict]) -> 
     log.catch_up()
     assert log.translate(TP, 5, known) == 5
     assert [line["offsets"] for line in logs] == ["0"]
+
+
+def test_who_only_translates_may_call_the_copy_otherwise_than_who_copies(logs: list[EventDict]) -> None:
+    """As in the field: a source connector that keeps names, and a checkpoint connector that was told of no policy."""
+    topic, remote = Topic(), Remote(BrokerError(3, "UNKNOWN_TOPIC_OR_PARTITION"))
+    log = offset_map(topic, remote, replace(FLOW, copies=False))
+    subject, known = Subject(TP, None), {TP: Position(100, 7, 0, 100, None, 100)}
+    topic.write(offsetmap.key_of("a", subject, 0), offsetmap.encode([Span(0, 50, 10)]))
+    log.catch_up()
+    assert log.translate(TP, 5, known) == 55
+    assert logs == []

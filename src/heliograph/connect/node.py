@@ -27,7 +27,7 @@ from heliograph.connect.loggers import Loggers
 from heliograph.connect.membership import Membership
 from heliograph.connect.posts import Post, PostLook, Wanted
 from heliograph.connect.records import Pair, Status
-from heliograph.connect.siblings import siblings_of
+from heliograph.connect.siblings import NAMING, named_otherwise, siblings_of
 from heliograph.connect.store import Store
 from heliograph.connect.validation import Verdict
 from heliograph.connect.works import Beside, Copying, Work
@@ -191,7 +191,7 @@ class Node:
             del self._topics[key]
 
     def _wanted(self, board: Board, one: Connector) -> Wanted:
-        verdict = self._judged(one, siblings_of(board, one.config))
+        verdict = self._judged(board, one)
         post = self._posts.get(one.name)
         restarts = one.restarts
         if post is not None and one.restart_failed and not _has_failed(post.look()):
@@ -200,13 +200,21 @@ class Node:
             return Wanted(None, verdict.words, one.target, restarts)
         return Wanted(verdict.made.flow, "", one.target, restarts)
 
-    def _judged(self, one: Connector, siblings: tuple[str, ...]) -> Verdict:
+    def _judged(self, board: Board, one: Connector) -> Verdict:
         """Once for each configuration, and again when it is restarted: what providers give may have changed."""
+        siblings = siblings_of(board, one.config)
         mark = one.version, one.restarts, siblings
         known = self._verdicts.get(one.name)
         if known is None or known[0] != mark:
             known = mark, validation.judge(one.name, one.config, self.file.worker, siblings)
             self._verdicts[one.name] = known
+            if others := named_otherwise(board, one.config):
+                log.warning(
+                    "checkpoints will name topics as nobody calls them",
+                    connector=one.name,
+                    why=f"{', '.join(others)} names its copies by another policy",
+                    fix=f"give {one.name} the same {' and '.join(NAMING)}",
+                )
         return known[1]
 
     def _make(self, flow: Flow) -> Work:

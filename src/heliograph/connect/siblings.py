@@ -5,6 +5,12 @@ from __future__ import annotations
 from heliograph.config.connectors import CLASSES, SOURCE_ALIAS, TARGET_ALIAS, TARGET_DEFAULT, Kind, class_of
 from heliograph.connect.board import Board, Config
 
+# How copies are called, and how they are if nothing is said.
+NAMING = {
+    "replication.policy.class": "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
+    "replication.policy.separator": ".",
+}
+
 
 def kind_of(config: Config) -> Kind | None:
     full = class_of(config.get("connector.class") or "")
@@ -26,3 +32,13 @@ def siblings_of(board: Board, config: Config) -> tuple[str, ...]:
         if kind_of(one.config) == "source" and pair_of(one.config) == mine
     )
     return tuple(sorted(found))
+
+
+def named_otherwise(board: Board, config: Config) -> tuple[str, ...]:
+    """Siblings that call their copies otherwise than this one does: what it says of them leads nowhere."""
+    found = ((name, board.connectors[name].config) for name in siblings_of(board, config))
+    return tuple(name for name, other in found if _naming(other) != _naming(config))
+
+
+def _naming(config: Config) -> list[str]:
+    return [(config.get(key) or usual).strip() for key, usual in NAMING.items()]

@@ -117,8 +117,10 @@ class OffsetMap:
             return
         remotes = {self._copy_of(one.segment.subject) for one in self._unjudged}
         found = self._client.list_offsets(list(remotes), at="latest", timeout_s=JUDGE_S)
-        # Where there is no copy there are no runs; one that just has no leader proves nothing against them.
-        ends = {remote: end if isinstance(end, int) else _no_answer(end) for remote, end in found.items()}
+        # Where there is no copy there are no runs, unless who copies is another and may call it otherwise. One that has
+        # just no leader proves nothing against them.
+        ours = self._flow.copies
+        ends = {r: end if isinstance(end, int) else _no_answer(end, nothing=ours) for r, end in found.items()}
         self._ends |= {remote: end for remote, end in ends.items() if end < positions.OFFSETS}
         for one in self._unjudged:
             subject = one.segment.subject
@@ -191,8 +193,9 @@ class OffsetMap:
         return known
 
 
-def _no_answer(error: BrokerError) -> int:
-    return 0 if error.code == UNKNOWN_TOPIC_OR_PARTITION else positions.OFFSETS
+def _no_answer(error: BrokerError, *, nothing: bool) -> int:
+    """`nothing`: that there is no topic means that there are no records."""
+    return 0 if nothing and error.code == UNKNOWN_TOPIC_OR_PARTITION else positions.OFFSETS
 
 
 def _reach(spans: list[Span]) -> int:
