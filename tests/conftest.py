@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +15,11 @@ from structlog.typing import EventDict
 from heliograph.embedded import Kafka, running
 
 _counter = itertools.count(1)
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # started behind a shell's `&`: commands under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

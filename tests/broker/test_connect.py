@@ -101,7 +101,9 @@ def scene(primary: Kafka, backup: Kafka, tmp_path_factory: pytest.TempPathFactor
     feed = Feed(primary.confluent(), topic, PARTITIONS, PER_SECOND)
     with Run(file, folder / "first", verb="connect") as run:
         run.wait(api.up, what="health")
-        yield Scene(primary, backup, file, folder, topic, feed, run, api)
+        scene = Scene(primary, backup, file, folder, topic, feed, run, api)
+        yield scene
+        scene.run.__exit__(None, None, None)  # it may be another by then
     feed.stop()
     port.release()
 

@@ -20,8 +20,6 @@ Decide = Callable[[Sight, Ask], Decision]
 class Query:
     name: str
     doc: str
-    several: bool = False
-    allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,11 @@ class Endpoint:
 
 
 C = "/connectors/{connector}"
-EXPAND = Query("expand", "what to say of each: status, info, or both", several=True)
+EXPAND = Query("expand", "what to say of each: status, info, or both")
 INCLUDE = Query("includeTasks", "true: restart its tasks too")
 FAILED = Query("onlyFailed", "true: restart only what failed")
 CONNECTORS_ONLY = Query("connectorsOnly", "connectors, or all plugins; there are no others here")
-SCOPE = Query("scope", "this worker, or all of the cluster", allowed=("worker", "cluster"))
+SCOPE = Query("scope", "cluster: all workers; anything else: this one, as Connect takes it")
 
 MISSING = {404: "Error"}
 BAD = {400: "Error", 413: "Error", 415: "Error"}

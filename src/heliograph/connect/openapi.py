@@ -178,9 +178,5 @@ def _path(name: str) -> dict[str, Any]:
 
 def _query(one: Query) -> dict[str, Any]:
     # As Connect reads them: `true`, and anything else is false. One that is said twice is taken as it was said last.
-    schema: dict[str, Any] = {"type": "string"}
-    if one.allowed:
-        schema = {"enum": list(one.allowed)}
-    if one.several or not one.allowed:
-        schema = {"type": "array", "items": schema}
+    schema = {"type": "array", "items": {"type": "string"}}
     return {"name": one.name, "in": "query", "required": False, "description": one.doc, "schema": schema}
