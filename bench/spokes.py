@@ -7,12 +7,11 @@ broker, and the one flow that puts back. From being produced on the spoke to bei
 
 from __future__ import annotations
 
-import random
-import threading
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from bench import labelled
 from bench.measure import Tree, median, percentiles, value_at
@@ -20,13 +19,12 @@ from bench.peers import Job, launched
 from bench.results import Row
 from bench.rig import Rig
 from bench.scenarios import Scenario
-from bench.stream import stamp_of, stamped
+from bench.stream import Sink, Source
 from bench.turns import DRAIN_S, WARM_S, Say, await_, last_words
 from bench.watch import Watch, verdict
 
 FLOODS = 0  # which spoke
 START_LIMIT_S = 400  # until every topic of every spoke is at the hub: each is made when its first record comes
-TRICKLE_PER_S = 100  # records in all while they start, so that nobody starts with a backlog
 
 
 def rota(spokes: int, flood: int) -> list[int]:
@@ -52,80 +50,32 @@ def _topics(scenario: Scenario) -> list[list[str]]:
     return [labelled.topics_of(labelled.spoke(number), scenario.topics) for number in range(scenario.spokes)]
 
 
-class Feed:
-    """A thread that produces to all spokes: first a record to every topic, then a trickle, then at the rates."""
+class Feed(Source):
+    """Produces to all spokes: first a record to every topic, then a trickle, then at the rates."""
+
+    TRICKLE_PER_S = 100  # in all while they start, so that nobody starts with a backlog
 
     def __init__(self, watch: Watch, scenario: Scenario) -> None:
-        self.sent: dict[str, int] = {topic: 0 for some in _topics(scenario) for topic in some}
-        self.failed: list[str] = []
-        self._full_per_s = scenario.rate_per_s * (scenario.spokes - 1 + scenario.flood)
-        self._rate_per_s = TRICKLE_PER_S
-        self._order = topics_in_turn(scenario)
-        self._values = stamped(random.Random(20), scenario.value_bytes)
-        self._producer = Producer({**watch.settings, "linger.ms": 0, "enable.idempotence": True})
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        rate_per_s = scenario.rate_per_s * (scenario.spokes - 1 + scenario.flood)
+        super().__init__(watch, "", 1, rate_per_s, scenario.value_bytes)
+        every = (topic for some in _topics(scenario) for topic in some)
+        self._order = itertools.chain(every, topics_in_turn(scenario))
 
-    def __enter__(self) -> Feed:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-
-    def full(self) -> None:
-        self._rate_per_s = self._full_per_s
-
-    def finish(self) -> None:
-        """Ends the stream; returns when all of it is on the spokes."""
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush(20)
-
-    def _run(self) -> None:
-        due = time.monotonic()
-        first = iter(tuple(self.sent))
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            due += 1 / self._rate_per_s
-            topic = next(first, None) or next(self._order)
-            self._producer.produce(topic, next(self._values), partition=0, on_delivery=self._delivered)
-            self._producer.poll(0)
-            self.sent[topic] += 1
-
-    def _delivered(self, error: KafkaError | None, _: object) -> None:
-        if error is not None:
-            self.failed.append(str(error))
+    def _place(self) -> tuple[str, bytes | None, int]:
+        return next(self._order), None, 0
 
 
-class Sink:
-    """A thread that reads all topics at the hub and keeps (moment of arrival, milliseconds since sending) by spoke."""
+class SpokesSink(Sink):
+    """Reads all topics at the hub, and keeps arrivals by spoke."""
 
     def __init__(self, watch: Watch, topics: Sequence[str]) -> None:
-        self.arrivals: dict[str, list[tuple[float, float]]] = {}
-        self.count = 0
-        self._watch, self._topics = watch, topics
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sink", daemon=True)
+        super().__init__(watch, "", 0)
+        self._places = [TopicPartition(topic, 0, 0) for topic in topics]
+        self.by_spoke: dict[str, list[tuple[float, float]]] = {}
 
-    def __enter__(self) -> Sink:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        with self._watch.consumer(**{"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}) as consumer:
-            consumer.assign([TopicPartition(topic, 0, 0) for topic in self._topics])
-            while not self._stop.is_set():
-                for message in consumer.consume(200, timeout=0.02):
-                    if message.error() is None:
-                        now_ns, now_s = time.time_ns(), time.monotonic()
-                        spoke = (message.topic() or "").partition("-")[0]
-                        late_ms = (now_ns - stamp_of(message.value() or b"")) / 1e6
-                        self.arrivals.setdefault(spoke, []).append((now_s, late_ms))
-                        self.count += 1
+    def _arrived(self, topic: str, now_s: float, late_ms: float) -> None:
+        super()._arrived(topic, now_s, late_ms)
+        self.by_spoke.setdefault(topic.partition("-")[0], []).append((now_s, late_ms))
 
 
 def spokes(rig: Rig, job: Job, run: int, say: Say) -> Row:
@@ -155,8 +105,8 @@ def _turn(rig: Rig, job: Job, topics: Sequence[str], run: int, say: Say) -> Row:
         if not await_(all_there, began + START_LIMIT_S) or not process.running:
             return Row(job.peer, run, "did not start", note=last_words(process))
         all_s = time.monotonic() - began
-        with Sink(hub, topics) as sink:
-            await_(lambda: sink.count >= len(topics), time.monotonic() + DRAIN_S)
+        with SpokesSink(hub, topics) as sink:
+            await_(lambda: len(sink.arrivals) >= len(topics), time.monotonic() + DRAIN_S)
             feed.full()
             begins = time.monotonic() + min(WARM_S, scenario.seconds / 4)
             ends = begins + scenario.seconds
@@ -165,10 +115,9 @@ def _turn(rig: Rig, job: Job, topics: Sequence[str], run: int, say: Say) -> Row:
                 time.sleep(0.5)
             feed.finish()
             ended = min(time.monotonic(), ends)
-            sent = sum(feed.sent.values())
-            finished = await_(lambda: sink.count >= sent, time.monotonic() + DRAIN_S)
+            finished = await_(lambda: len(sink.arrivals) >= feed.sent, time.monotonic() + DRAIN_S)
     expected, actual = ([end for topic in topics for end in watch.ends(topic, 1)] for watch in (source, hub))
-    found = figures(sink.arrivals, begins, ended) | {"all_s": all_s, "peak_mb": tree.peak_mb}
+    found = figures(sink.by_spoke, begins, ended) | {"all_s": all_s, "peak_mb": tree.peak_mb}
     if found["measured"]:
         cpu_s = value_at(tree.cpu, ended) - value_at(tree.cpu, begins)
         steady = [mb for when, mb in tree.memory if begins <= when <= ended]

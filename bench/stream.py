@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Self
 
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
@@ -49,7 +50,7 @@ class Source:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -70,15 +71,14 @@ class Source:
         due = time.monotonic()
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             due += 1 / self._rate_per_s
-            self._producer.produce(
-                self._topic,
-                next(self._values),
-                key=b"%08d" % self.sent,
-                partition=self.sent % self._partitions,
-                on_delivery=self._delivered,
-            )
+            topic, key, partition = self._place()
+            self._producer.produce(topic, next(self._values), key, partition, on_delivery=self._delivered)
             self._producer.poll(0)
             self.sent += 1
+
+    def _place(self) -> tuple[str, bytes | None, int]:
+        """Topic, key and partition of the next record."""
+        return self._topic, b"%08d" % self.sent, self.sent % self._partitions
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         if error is not None:
@@ -86,15 +86,16 @@ class Source:
 
 
 class Sink:
-    """A thread that reads the remote topic and keeps (moment of arrival, milliseconds since sending)."""
+    """A thread that reads remote topics and keeps (moment of arrival, milliseconds since sending)."""
 
     def __init__(self, watch: Watch, topic: str, partitions: int) -> None:
         self.arrivals: list[tuple[float, float]] = []  # (monotonic s, latency ms)
-        self._watch, self._topic, self._partitions = watch, topic, partitions
+        self._watch = watch
+        self._places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sink", daemon=True)
 
-    def __enter__(self) -> Sink:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -105,9 +106,13 @@ class Sink:
     def _run(self) -> None:
         # The broker answers as soon as there is one byte; the wait only bounds how long an empty fetch hangs.
         with self._watch.consumer(**{"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}) as consumer:
-            consumer.assign([TopicPartition(self._topic, p, 0) for p in range(self._partitions)])
+            consumer.assign(self._places)
             while not self._stop.is_set():
                 message = consumer.poll(0.1)
                 if message is not None and message.error() is None:
                     now_ns, now_s = time.time_ns(), time.monotonic()
-                    self.arrivals.append((now_s, (now_ns - stamp_of(message.value() or b"")) / 1e6))
+                    late_ms = (now_ns - stamp_of(message.value() or b"")) / 1e6
+                    self._arrived(message.topic() or "", now_s, late_ms)
+
+    def _arrived(self, topic: str, now_s: float, late_ms: float) -> None:
+        self.arrivals.append((now_s, late_ms))

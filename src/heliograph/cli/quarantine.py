@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heliograph.cli.chosen import flows_of, load_config
+from heliograph.cli.documents import plain
 from heliograph.cli.logs import log_options
 from heliograph.types import Flow
 
@@ -142,16 +142,7 @@ def _content(kept: Kept) -> dict[str, Any]:
     record = kept.record
     return {
         "timestamp_ms": record.timestamp,
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": [[name, _text(value)] for name, value in record.headers],
+        "key": plain(record.key),
+        "value": plain(record.value),
+        "headers": [[name, plain(value)] for name, value in record.headers],
     }
-
-
-def _text(data: bytes | None) -> str | dict[str, str] | None:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}

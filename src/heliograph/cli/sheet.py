@@ -6,7 +6,6 @@ a string, null is null, and what is no UTF-8 is {"base64": …}: every byte can 
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 import click
 from rich.cells import cell_len, set_cell_size
 
+from heliograph.cli.documents import plain
 from heliograph.messages import meaning, mux
 from heliograph.messages.meaning import Meaning
 from heliograph.messages.reading import Message
@@ -201,15 +201,6 @@ class JsonLines:
         if self._topic.mux and (origin := mux.read(message.headers)):
             document["mux"] = origin
         yield json.dumps(document)
-
-
-def plain(data: bytes | None) -> str | dict[str, str] | None:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def _pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[list[Any]]:
