@@ -18,7 +18,7 @@ from heliograph.embedded import Kafka
 from heliograph.types import TopicPartition
 from heliograph.wire import Client
 from tests.broker.java import java_produce
-from tests.kit import Record, contents, create_topic, produce, read_all, wait_until
+from tests.kit import Record, contents, create_topic, end_offsets, produce, read_all, wait_until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 KEEP = {"retention.ms": "-1"}
@@ -158,6 +158,8 @@ def test_transactions_committed_aborted_and_open(
                 writer.abort_transaction(30)
             else:
                 writer.commit_transaction(30)
+    # The coordinator answers before its markers are in the log, and one behind an open transaction is not read.
+    wait_until(lambda: end_offsets(primary.confluent(), topic)[0] == 6 * 3 * (5 + 1), what="all markers")
     writers[0].begin_transaction()
     writers[0].produce(topic, b"never committed", partition=0)
     writers[0].flush(30)
