@@ -62,6 +62,7 @@ def settings(job: Job) -> dict[str, str]:
         f"{flow}.mux.topics": NO_TOPIC,
         f"{flow}.mux.topic": shared(job.topic),
         f"{flow}.demux": "prefixed",
+        f"{flow}.demux.topics": f"{job.topic}-[0-9]+",
         f"{flow}.demux.headers": "strip",
     }
 
