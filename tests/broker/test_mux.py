@@ -301,6 +301,9 @@ def test_the_command_on_spoke_and_hub_killed_with_9(primary: Kafka, backup: Kafk
                 feeds[0].wait_sent(dice.randrange(500, 2_000))
                 orphans += runs[alias].kill()
                 runs[alias] = Run(file, tmp_path / f"{alias}-{attempt}", "--clusters", alias)
+                if dice.random() < 0.5:  # else the next one is killed while this one starts
+                    had = records_in(hub, f"primary.{two}")
+                    runs["backup"].wait(lambda: records_in(hub, f"primary.{two}") > had, what="more")  # noqa: B023
         expected = {feed.topic: feed.stop() for feed in feeds}
         for topic, count in expected.items():
             runs["backup"].wait(lambda: records_in(hub, f"primary.{topic}") >= count, what=topic)  # noqa: B023 - waited for
