@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
+from hypothesis import settings
 from structlog.typing import EventDict
 
 from heliograph.embedded import Kafka, running
 
 _counter = itertools.count(1)
+
+settings.register_profile("house", deadline=None)  # a busy machine is no failure of ours
+settings.load_profile("house")
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
