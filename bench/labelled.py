@@ -41,24 +41,18 @@ def settings(job: Job) -> dict[str, str]:
     if job.scenario.kind == "spokes":
         return _spokes(job)
     flow = f"{job.alias}->{job.target_alias}"
-    base = {
-        "clusters": f"{job.alias}, {job.target_alias}",
-        f"{job.alias}.bootstrap.servers": job.source,
-        f"{job.target_alias}.bootstrap.servers": job.target,
-        f"{flow}.enabled": "true",
-    }
     if job.peer != HELIOGRAPH or job.scenario.kind == "link":
         plain = f"{job.topic}-[0-9]+" if job.scenario.kind == "mux" else shared(job.topic)
-        return {**base, f"{flow}.topics": plain}
+        return {**job.pair, f"{flow}.topics": plain}
     if job.scenario.kind == "mux":
         return {
-            **base,
+            **job.pair,
             f"{flow}.mux.topics": f"{job.topic}-[0-9]+",
             f"{flow}.mux.topic": job.remote,
             f"{flow}.mux.partitions": str(SHARED_PARTITIONS),
         }
     return {
-        **base,
+        **job.pair,
         f"{flow}.mux.topics": NO_TOPIC,
         f"{flow}.mux.topic": shared(job.topic),
         f"{flow}.demux": "prefixed",

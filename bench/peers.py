@@ -52,6 +52,16 @@ class Job:
         return f"{self.topic}-live"
 
     @property
+    def pair(self) -> dict[str, str]:
+        """Of its settings: the two clusters, and that it copies."""
+        return {
+            "clusters": f"{self.alias}, {self.target_alias}",
+            f"{self.alias}.bootstrap.servers": self.source,
+            f"{self.target_alias}.bootstrap.servers": self.target,
+            f"{self.alias}->{self.target_alias}.enabled": "true",
+        }
+
+    @property
     def remote_live(self) -> str:
         return self.copy_of(self.live)
 
@@ -62,14 +72,7 @@ def properties(job: Job) -> dict[str, str]:
         own = {**labelled.settings(job), **SINGLE_COPIES, **dict(job.more)}
         return {**own, **(tuning(job) if job.peer == TUNED else {})}
     flow = f"{job.alias}->{job.target_alias}"
-    base = {
-        "clusters": f"{job.alias}, {job.target_alias}",
-        f"{job.alias}.bootstrap.servers": job.source,
-        f"{job.target_alias}.bootstrap.servers": job.target,
-        f"{flow}.enabled": "true",
-        f"{flow}.topics": job.topic,
-        **SINGLE_COPIES,
-    }
+    base = {**job.pair, f"{flow}.topics": job.topic, **SINGLE_COPIES}
     if job.scenario.kind in ("beside", "soak"):
         base[f"{flow}.topics"] = f"{job.topic}, {job.live}"
     if job.scenario.kind == "growth":

@@ -20,7 +20,7 @@ from bench.results import Row
 from bench.rig import Rig
 from bench.scenarios import Scenario
 from bench.stream import Sink, Source
-from bench.turns import DRAIN_S, WARM_S, Say, await_, last_words
+from bench.turns import DRAIN_S, Say, await_, last_words, streamed
 from bench.watch import Watch, verdict
 
 FLOODS = 0  # which spoke
@@ -107,14 +107,7 @@ def _turn(rig: Rig, job: Job, topics: Sequence[str], run: int, say: Say) -> Row:
         all_s = time.monotonic() - began
         with SpokesSink(hub, topics) as sink:
             await_(lambda: len(sink.arrivals) >= len(topics), time.monotonic() + DRAIN_S)
-            feed.full()
-            begins = time.monotonic() + min(WARM_S, scenario.seconds / 4)
-            ends = begins + scenario.seconds
-            while time.monotonic() < ends and process.running:
-                say("streams", max(0.0, 1 - (ends - time.monotonic()) / scenario.seconds))
-                time.sleep(0.5)
-            feed.finish()
-            ended = min(time.monotonic(), ends)
+            begins, ended = streamed(feed, scenario.seconds, process, say)
             finished = await_(lambda: len(sink.arrivals) >= feed.sent, time.monotonic() + DRAIN_S)
     expected, actual = ([end for topic in topics for end in watch.ends(topic, 1)] for watch in (source, hub))
     found = figures(sink.by_spoke, begins, ended) | {"all_s": all_s, "peak_mb": tree.peak_mb}

@@ -108,18 +108,23 @@ def stream(rig: Rig, job: Job, run: int, say: Say) -> Row:
         feed = Source(source, job.topic, scenario.partitions, scenario.rate_per_s, scenario.value_bytes)
         with Sink(target, job.remote, scenario.partitions) as sink, feed:
             await_(lambda: bool(sink.arrivals), began + START_LIMIT_S)
-            feed.full()
-            counts_from = time.monotonic() + min(WARM_S, scenario.seconds / 4)
-            ends = counts_from + scenario.seconds
-            while time.monotonic() < ends and process.running:
-                say("streams", max(0.0, 1 - (ends - time.monotonic()) / scenario.seconds))
-                time.sleep(0.5)
-            feed.finish()
-            ended = min(time.monotonic(), ends)
+            counts_from, ended = streamed(feed, scenario.seconds, process, say)
             await_(lambda: len(sink.arrivals) >= feed.sent, time.monotonic() + DRAIN_S)
     expected, actual = (w.ends(t, scenario.partitions) for w, t in ((source, job.topic), (target, job.remote)))
     finished = len(sink.arrivals) >= feed.sent
     return Row(job.peer, run, verdict(expected, actual, finished), _stream_figures(sink, tree, counts_from, ended))
+
+
+def streamed(feed: Source, seconds: float, process: Process, say: Say) -> tuple[float, float]:
+    """At the full rate, for so long after it has warmed up, or until the copier ends; from when to when it counts."""
+    feed.full()
+    begins = time.monotonic() + min(WARM_S, seconds / 4)
+    ends = begins + seconds
+    while time.monotonic() < ends and process.running:
+        say("streams", max(0.0, 1 - (ends - time.monotonic()) / seconds))
+        time.sleep(0.5)
+    feed.finish()
+    return begins, min(time.monotonic(), ends)
 
 
 def _stream_figures(sink: Sink, tree: Tree, begin_s: float, end_s: float) -> dict[str, float]:

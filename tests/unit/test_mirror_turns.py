@@ -157,6 +157,17 @@ def answer(target: Target, wire: Wire, number: int) -> None:
     target.received(NODE, None, [Produced(topic, partition, 0, number, -1, 0) for topic, partition, _ in parts])
 
 
+def flood(target: Target, wire: Wire, lanes: list[Lane], batches: int, size: int, *, turns: int) -> None:
+    """All of them have more than can be sent, while so many requests are answered."""
+    for lane in lanes:
+        fill(lane, batches, size)
+        target.wake(lane)
+    target.push(0.0)
+    for turn in range(turns):
+        answer(target, wire, turn)
+        target.push(0.0)
+
+
 @pytest.mark.parametrize("strands", [0, 2])
 def test_a_flooding_spoke_leaves_the_others_batches_waiting_at_most_one_request(
     monkeypatch: pytest.MonkeyPatch, strands: int
@@ -186,13 +197,7 @@ def test_spokes_that_both_flood_share_requests_by_weight(monkeypatch: pytest.Mon
     heavy = [a_lane("heavy", number, weight=3) for number in range(4)]
     light = [a_lane("light", number) for number in range(4)]
     with a_target(monkeypatch, [*light, *heavy]) as (target, wire):
-        for lane in (*light, *heavy):
-            fill(lane, 120, 3_000)
-            target.wake(lane)
-        target.push(0.0)
-        for turn in range(60):
-            answer(target, wire, turn)
-            target.push(0.0)
+        flood(target, wire, [*light, *heavy], 120, 3_000, turns=60)
     sent: Counter[str] = Counter()
     for parts in wire.requests:
         for topic, _, data in parts:
@@ -218,12 +223,6 @@ def test_a_lane_that_a_full_request_left_out_is_in_the_next_one_also_without_spo
         lane.state, lane.proven = State.FLOWING, True
         lanes.append(lane)
     with a_target(monkeypatch, lanes) as (target, wire):
-        for lane in lanes:
-            fill(lane, 30, 6_000)
-            target.wake(lane)
-        target.push(0.0)
-        for turn in range(40):
-            answer(target, wire, turn)
-            target.push(0.0)
+        flood(target, wire, lanes, 30, 6_000, turns=40)
     served = Counter(part for parts in wire.requests for _, part, _ in parts)
     assert max(served.values()) - min(served.values()) <= 2

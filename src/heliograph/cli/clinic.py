@@ -15,7 +15,8 @@ from heliograph.cli.patient import ASKED_AT_ONCE, Patient, Seen
 from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
-from heliograph.policy import Filter, partitions_of, positions_topic, remote_topic, should_multiplex, should_replicate
+from heliograph.flow.stages import put_back_as
+from heliograph.policy import partitions_of, positions_topic, remote_topic, should_multiplex, should_replicate
 from heliograph.types import Cluster, Demux, Flow
 from heliograph.wire.acls import DESCRIBE, READ, WRITE
 from heliograph.wire.cluster import Client
@@ -130,7 +131,7 @@ def _staged(
             needed = {flow.mux.topic: flow.mux.partitions} if chosen else {}
         else:
             yield from (_shared(flow, rule, source) for rule in flow.demux)
-            needed = {name: count for rule in flow.demux for name, count in _put_back(rule, patients)}
+            needed = {name: count for rule in flow.demux for name, count in _put_back(flow, rule, patients)}
         yield _target(flow, target, needed)
         yield from permissions.honesty(flow, target)
     except HeliographError as problem:
@@ -146,12 +147,12 @@ def _shared(flow: Flow, rule: Demux, hub: Patient) -> Finding:
     return permissions.verdict(name, hub, lacks, f"{rule.topic} may be read")
 
 
-def _put_back(rule: Demux, patients: Mapping[tuple[str, str], Patient]) -> Iterator[tuple[str, int]]:
+def _put_back(flow: Flow, rule: Demux, patients: Mapping[tuple[str, str], Patient]) -> Iterator[tuple[str, int]]:
     """The topics that a spoke has for the hub, as they would be there: none, where the spoke is not reached."""
-    spoke, chosen = patients.get(("source", rule.spoke.alias)), Filter(rule.topics)
+    spoke = patients.get(("source", rule.spoke.alias))
     for topic, seen in spoke.topics.items() if spoke is not None else ():
-        if chosen.accepts(topic) and topic != rule.topic and not topic.startswith("__"):
-            yield rule.prefix + topic, seen.partitions
+        if (name := put_back_as(flow, rule, topic)) is not None:
+            yield name, seen.partitions
 
 
 def _source(

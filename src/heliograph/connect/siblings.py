@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from heliograph.config.connectors import CLASSES, SOURCE_ALIAS, TARGET_ALIAS, TARGET_DEFAULT, Kind, class_of
+from heliograph.connect import definitions
 from heliograph.connect.board import Board, Config
 
-# How copies are called, and how they are if nothing is said.
-NAMING = {
-    "replication.policy.class": "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
-    "replication.policy.separator": ".",
-}
+NAMING = ("replication.policy.class", "replication.policy.separator")  # how copies are called
 
 
 def kind_of(config: Config) -> Kind | None:
@@ -41,4 +38,5 @@ def named_otherwise(board: Board, config: Config) -> tuple[str, ...]:
 
 
 def _naming(config: Config) -> list[str]:
-    return [(config.get(key) or usual).strip() for key, usual in NAMING.items()]
+    usual = definitions.of("checkpoint")
+    return [(config.get(key) or usual[key].default or "").strip() for key in NAMING]

@@ -65,6 +65,12 @@ def shared_partition(tp: TopicPartition, partitions: int) -> int:
     return (murmur2(tp.topic.encode()) + tp.partition) % partitions
 
 
+def put_back_as(flow: Flow, rule: Demux, topic: str) -> str | None:
+    """What a topic of the rule's spoke is called where its records are put back; None: no label leads there."""
+    origin, following = TopicPartition(topic, 0), Following.of(rule, flow.demux)
+    return None if following.refuses(origin) else following.target(origin).topic
+
+
 class MuxSurvey:
     def __init__(
         self,
@@ -217,7 +223,7 @@ class DemuxSurvey:
         parked: list[ParkedPartition],
     ) -> None:
         tps = [TopicPartition(topic.name, partition) for partition in sorted(topic.partitions)]
-        known, following = self._known(), self._following(rule)
+        known, following = self._known(), Following.of(rule, self.flow.demux)
         otherwise = {tp: why for tp in tps if (why := self._begun_otherwise(known.get(tp), rule, following))}
         parked.extend(ParkedPartition(*tp, one.reason, one.fix) for tp, one in otherwise.items())
         tps = [tp for tp in tps if tp not in otherwise]
@@ -272,10 +278,6 @@ class DemuxSurvey:
                     f"another shared topic (mux.topic) begin with the other",
                 )
         return None
-
-    def _following(self, rule: Demux) -> Following:
-        shared = {one.topic for one in self.flow.demux} | set(rule.shared)
-        return Following(rule.prefix, frozenset(shared), rule.topics)
 
     def _origins(self, tp: TopicPartition, position: Position | None, following: Following) -> list[TopicPartition]:
         """Where records of a shared partition came from, as far as it is known: by its position, in that order, then by

@@ -10,11 +10,12 @@ shared topic without its prefix, and lead into it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from heliograph import policy
 from heliograph.batch.labels import is_internal
-from heliograph.types import TopicPartition
+from heliograph.types import Demux, TopicPartition
 
 LONGEST_NAME = 249  # of a topic: Kafka takes no longer one
 
@@ -24,6 +25,11 @@ class Following:
     prefix: str = ""  # of targets, before what the label says
     shared: frozenset[str] = frozenset()  # topics that are divided here: nobody's targets
     topics: tuple[str, ...] = (".*",)  # what labels may say: names or regular expressions, matched in full
+
+    @classmethod
+    def of(cls, rule: Demux, rules: Iterable[Demux]) -> Following:
+        """By one of the rules of a hub."""
+        return cls(rule.prefix, frozenset({*rule.shared, *(one.topic for one in rules)}), rule.topics)
 
     def target(self, origin: TopicPartition) -> TopicPartition:
         return TopicPartition(self.prefix + origin.topic, origin.partition)
