@@ -148,7 +148,8 @@ def test_a_spoke_is_added_beside_a_dead_one_with_a_weight_and_a_cap(scene: Scene
 def test_a_spoke_that_comes_to_life_is_taken_up(scene: Scene) -> None:
     scene.spokes["spoke2"].brokers[0].start()
     scene.run.wait(lambda: scene.arrived("spoke2"), what="its records", timeout_seconds=150)
-    assert scene.listed()["spoke2"]["state"] in ("running", "idle")
+    # Its health follows when tasks have said where they stand, a second later.
+    scene.run.wait(lambda: scene.listed()["spoke2"]["state"] in ("running", "idle"), what="it shown as living")
 
 
 def test_a_spoke_with_records_in_its_shared_topic_is_drained_before_it_is_removed(scene: Scene) -> None:
