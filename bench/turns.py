@@ -115,10 +115,12 @@ def stream(rig: Rig, job: Job, run: int, say: Say) -> Row:
     return Row(job.peer, run, verdict(expected, actual, finished), _stream_figures(sink, tree, counts_from, ended))
 
 
-def streamed(feed: Source, seconds: float, process: Process, say: Say) -> tuple[float, float]:
+def streamed(
+    feed: Source, seconds: float, process: Process, say: Say, *, warm_s: float = WARM_S
+) -> tuple[float, float]:
     """At the full rate, for so long after it has warmed up, or until the copier ends; from when to when it counts."""
     feed.full()
-    begins = time.monotonic() + min(WARM_S, seconds / 4)
+    begins = time.monotonic() + min(warm_s, seconds / 2)
     ends = begins + seconds
     while time.monotonic() < ends and process.running:
         say("streams", max(0.0, 1 - (ends - time.monotonic()) / seconds))

@@ -28,10 +28,11 @@ A, B, C = flow("us", "eu"), flow("eu", "us"), flow("us", "ap")
 class FakeCoordinator:
     made: list[FakeCoordinator] = []  # noqa: RUF012 - for the tests to look at
     unready: set[str] = set()  # noqa: RUF012 - flows that cannot be opened yet
+    idle: set[str] = set()  # noqa: RUF012 - flows without a topic to copy
     working = False
 
     def __init__(self, flow: Flow, coordinates: object, *, epoch_seconds: float, file: str) -> None:
-        self.flow, self.generation = flow, 0
+        self.flow, self.generation, self.epoch_seconds = flow, 0, epoch_seconds
         self.tenure = SimpleNamespace(let_go=None)
         self.did: list[str] = []
         self.state = "starting"
@@ -41,6 +42,10 @@ class FakeCoordinator:
         if self.flow.name in self.unready:
             raise Unreachable("no broker at ap:1")
         self.did.append("opened")
+
+    def has_work(self, timeout_s: float) -> bool:
+        threading.Event().wait(0.01)
+        return self.flow.name not in self.idle
 
     def stop(self) -> None:
         if "stopped" not in self.did:
@@ -85,7 +90,7 @@ class FakeEngine:
 def refusal(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     """What the check of clusters, or of who holds a flow, raises from now on."""
     raised: list[Exception] = []
-    FakeCoordinator.made, FakeCoordinator.unready = [], set()
+    FakeCoordinator.made, FakeCoordinator.unready, FakeCoordinator.idle = [], set(), set()
 
     def check(flows: Sequence[Flow], **_more: object) -> None:
         if raised and flows:
@@ -150,6 +155,34 @@ def test_a_flow_that_is_not_ready_yet_is_tried_again(runner: Runner, monkeypatch
     wait_until(lambda: FakeCoordinator.made[-1].state == "restarting", what="its state")
     FakeCoordinator.unready = set()
     wait_until(lambda: FakeCoordinator.made[-1].state == "running", what="its start")
+
+
+def test_a_flow_without_topics_has_no_query_until_there_is_one(runner: Runner) -> None:
+    FakeCoordinator.idle = {C.name}
+    runner.change([A, B, C])
+    wait_until(lambda: FakeCoordinator.made[-1].state == "running", what="it to be shown as running")
+    assert C.name not in runner._engine.running  # type: ignore[union-attr]
+    FakeCoordinator.idle = set()
+    wait_until(lambda: C.name in runner._engine.running, what="its query")  # type: ignore[union-attr]
+    FakeCoordinator.idle = {C.name}
+    runner.change([A, B])
+    assert sorted(runner._engine.running) == sorted([A.name, B.name])  # type: ignore[union-attr]
+
+
+def test_a_flow_without_topics_ends_as_others_do(runner: Runner) -> None:
+    FakeCoordinator.idle = {C.name}
+    runner.change([A, B, C])
+    runner.change([A, B])
+    idle = FakeCoordinator.made[-1]
+    assert (idle.state, idle.did) == ("stopped", ["opened", "stopped", "closed"])
+
+
+def test_the_more_flows_the_longer_their_epochs(refusal: list[Exception]) -> None:
+    many = [flow(f"s{number}", "hub") for number in range(40)]
+    for chosen, some, wanted in ((None, many[:2], 60), (None, many, 200), (7.0, many, 7)):
+        FakeCoordinator.made.clear()
+        Runner(some, epoch_seconds=chosen)
+        assert {one.epoch_seconds for one in FakeCoordinator.made} == {wanted}
 
 
 def test_a_flow_that_others_took_over_ends_and_with_the_last_one_the_process(runner: Runner) -> None:

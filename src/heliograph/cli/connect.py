@@ -15,7 +15,9 @@ from heliograph.cli.logs import log_options
 @click.option("--master", metavar="URL", help="Spark to run on. Unset: local, on this machine.")
 @click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Any Spark setting; may be repeated.")
 @click.option(
-    "--epoch-seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Between two plans."
+    "--epoch-seconds",
+    type=click.FloatRange(min=1),
+    help="Between two plans. Unset: 60, or 5 for each flow if that is more.",
 )
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
 @click.option("--users", type=click.Path(path_type=Path), help="Who may: a file that `heliograph users` writes.")
@@ -25,7 +27,7 @@ def command(
     file: Path,
     master: str | None,
     settings: tuple[str, ...],
-    epoch_seconds: float,
+    epoch_seconds: float | None,
     seconds: float | None,
     users: Path | None,
     insecure: bool,

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 )
 @click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Any Spark setting; may be repeated.")
 @click.option(
-    "--epoch-seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Between two plans."
+    "--epoch-seconds",
+    type=click.FloatRange(min=1),
+    help="Between two plans. Unset: 60, or 5 for each flow if that is more.",
 )
 @click.option(
     "--report-seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Between JSON lines."
@@ -49,7 +51,7 @@ def command(
     clusters: tuple[str, ...],
     master: str | None,
     settings: tuple[str, ...],
-    epoch_seconds: float,
+    epoch_seconds: float | None,
     report_seconds: float,
     lenient: bool,
     seconds: float | None,
@@ -126,7 +128,7 @@ def make_runner(
     flows: Sequence[Flow],
     master: str | None,
     spark_settings: dict[str, str],
-    epoch_seconds: float,
+    epoch_seconds: float | None,
     *,
     file: str = "",
     take_over: bool = False,

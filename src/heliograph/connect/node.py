@@ -33,7 +33,8 @@ from heliograph.connect.validation import Verdict
 from heliograph.connect.works import Beside, Copying, Work
 from heliograph.errors import HeliographError
 from heliograph.flow.hub import Hub
-from heliograph.flow.runner import EPOCH_SECONDS, EngineOnce
+from heliograph.flow.plan import epoch_length
+from heliograph.flow.runner import EngineOnce
 from heliograph.types import Flow
 
 log = structlog.get_logger()
@@ -50,7 +51,7 @@ class Node:
         *,
         master: str | None = None,
         spark_settings: Mapping[str, str] | None = None,
-        epoch_seconds: float = EPOCH_SECONDS,
+        epoch_seconds: float | None = None,
         name: str = "",
     ) -> None:
         """`name`: of the file, for whoever else runs a flow."""
@@ -219,7 +220,7 @@ class Node:
 
     def _make(self, flow: Flow) -> Work:
         if flow.enabled and flow.copies:
-            how = {"epoch_seconds": self._epoch_seconds, "file": self._name}
+            how = {"epoch_seconds": epoch_length(self._epoch_seconds, len(self._posts) + 1), "file": self._name}
             return Copying(flow, self._hub, self._engine, **how)  # type: ignore[arg-type]
         return Beside(flow)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 RESTART_FIRST_S, RESTART_MOST_S = 1.0, 60.0
+WORK_S = 1.0  # between two looks at whether the flow is to end, while it has nothing to copy
 HEALTHY_S = 120.0  # a query that ran this long starts its backoff from the beginning when it fails
 TASKS_S = 5.0  # what tasks get to write their positions when a flow ends
 
@@ -83,11 +84,19 @@ class Charge:
         if not self._opened:
             self.coordinator.open()
             self._opened = True
+        # A query costs a process beside the driver and is asked for epochs twice a second: a flow without topics, as
+        # the pair of a spoke whose topics are multiplexed, has none.
+        with self._starting:
+            if self._ending.is_set():
+                return None
+            self.coordinator.query("running")
+        while not self.coordinator.has_work(WORK_S):
+            if self._ending.is_set():
+                return None
         with self._starting:
             if self._ending.is_set():
                 return None
             self._query = self._engine.start(self.coordinator.flow.name, self._coordinates)
-        self.coordinator.query("running")
         reason = None
         while reason is None and not self._ending.is_set():
             reason = self._engine.wait(self._query, 1.0)

@@ -179,6 +179,11 @@ class Coordinator:
         with self._lock:
             return self._epoch
 
+    def has_work(self, timeout_s: float) -> bool:
+        """Whether there is something to copy, now or within this time."""
+        with self._changed:
+            return bool(self._changed.wait_for(self._plannable, timeout_s))
+
     def next_epoch(self, after: int) -> int:
         """The next epoch if there is work for one; otherwise `after` again, after a short wait."""
         deadline = time.monotonic() + ASK_AGAIN_S

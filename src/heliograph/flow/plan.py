@@ -17,6 +17,15 @@ IDLE_WEIGHT = 1024.0
 # connections; moving at every small swing would make figures per task hard to read.
 TOLERANCE = 1.25
 
+# Between two plans of a flow, and of all flows of a process together: a turn of the page costs Spark 0.15 s of CPU, so
+# that forty flows with a minute each would keep a tenth of a core busy with nothing else, and their turns would meet.
+EPOCH_S, TURN_EVERY_S = 60.0, 5.0
+
+
+def epoch_length(chosen_s: float | None, flows: int) -> float:
+    """Seconds between two plans, as chosen, or by the number of flows that run beside each other."""
+    return chosen_s if chosen_s is not None else max(EPOCH_S, TURN_EVERY_S * flows)
+
 
 def task_count(partitions: int, tasks_max: int | None, cores: int) -> int:
     """`tasks.max` if the file says so, otherwise one for two cores: a task mostly waits for sockets, one Python process

@@ -24,6 +24,7 @@ from heliograph.flow.charge import Charge
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.helm import Steered
 from heliograph.flow.hub import Hub
+from heliograph.flow.plan import epoch_length
 from heliograph.flow.reach import absent_spokes, check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.status import FlowReport, FlowStatus, Generation, Scope, Word
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-EPOCH_SECONDS = 60.0
 # Of a local Spark. A task holds its slot for a whole epoch, and flows come while it runs: those of an edited file and
 # those of a node that died. Too few, and some copy nothing; one that nobody uses is a number that is not counted down.
 SLOTS = 4096
@@ -58,7 +58,7 @@ class Runner:
         *,
         master: str | None = None,
         spark_settings: Mapping[str, str] | None = None,
-        epoch_seconds: float = EPOCH_SECONDS,
+        epoch_seconds: float | None = None,
         file: str = "",
         take_over: bool = False,
     ) -> None:
@@ -71,7 +71,8 @@ class Runner:
         self._hub = Hub(self._address, int(self._settings.get(PORT_SETTING, "0")))
         self.generation = Generation()
         self._coordinators: dict[str, Coordinator] = {}  # replaced, never changed: others look at it
-        self._coordinators = {flow.name: self._coordinator(flow) for flow in flows if flow.enabled}
+        enabled = [flow for flow in flows if flow.enabled]
+        self._coordinators = {flow.name: self._coordinator(flow, len(enabled)) for flow in enabled}
         # Pairs that only send heartbeats.
         self._beating = {flow.name: Specialists(flow) for flow in flows if not flow.enabled}
         self._charges: dict[str, Charge] = {}
@@ -80,8 +81,10 @@ class Runner:
         self._stopping = threading.Event()
         self._over = threading.Event()  # stopped, or nothing is left to run
 
-    def _coordinator(self, flow: Flow) -> Coordinator:
-        coordinator = Coordinator(flow, self._hub.coordinates, epoch_seconds=self._epoch_seconds, file=self._file)
+    def _coordinator(self, flow: Flow, flows: int) -> Coordinator:
+        """One of so many."""
+        seconds = epoch_length(self._epoch_seconds, flows)
+        coordinator = Coordinator(flow, self._hub.coordinates, epoch_seconds=seconds, file=self._file)
         coordinator.generation = self.generation.count
         coordinator.tenure.let_go = lambda state, why: self._let_go(coordinator, state, why)
         self._hub.add(flow.name, coordinator)
@@ -208,7 +211,7 @@ class Runner:
     def _add(self, flow: Flow, what: str) -> Outcome:
         if self._engine is None:
             self._engine = self._start_engine(_import_engine())
-        coordinator = self._coordinator(flow)
+        coordinator = self._coordinator(flow, len(self._coordinators) + 1)
         self._coordinators = {**self._coordinators, flow.name: coordinator}
         trouble = ""
         try:
