@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+)
 
 NOT_LED_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -54,6 +61,22 @@ def create_topic(
 
     wait_until(led, what=f"leaders for {name}")
     return name
+
+
+def alter_topic(client: Mapping[str, str], name: str, changes: Mapping[str, str | None]) -> None:
+    """Its settings, in one request; None removes the topic's own. Not waited for: it may be undone at once."""
+    operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
+    entries = [ConfigEntry(key, new, incremental_operation=operations[new is None]) for key, new in changes.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+    AdminClient(dict(client)).incremental_alter_configs([resource])[resource].result(30)
+
+
+def own_settings(client: Mapping[str, str], name: str) -> dict[str, str]:
+    """What is set on the topic itself."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    entries = AdminClient(dict(client)).describe_configs([resource])[resource].result(30)
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {key: str(entry.value) for key, entry in entries.items() if entry.source == own}
 
 
 def produce(

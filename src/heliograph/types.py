@@ -147,6 +147,7 @@ class Demux:
     weight: int = 1  # its share of the hub, beside the other spokes'
     topics: tuple[str, ...] = (".*",)  # what labels may name, as `Mux.topics`; all else is nobody's
     shared: tuple[str, ...] = ()  # all shared topics here, also those that are not put back: nobody's targets
+    sync_configs_s: float | None = None  # how often its topics' settings follow the spoke's; None: never
 
 
 @dataclass(frozen=True, slots=True)

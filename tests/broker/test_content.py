@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Partition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
 from crc32c import crc32c
 
 from heliograph.batch import Header, encode, headers
@@ -26,7 +26,7 @@ from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, Connection, produce_request, produced
 from tests.broker.engine import Engine, assert_same, mirror, one_flow, stable_ends
 from tests.broker.java import java_produce
-from tests.kit import Record, create_topic, end_offsets, produce, read_all, wait_until
+from tests.kit import Record, alter_topic, create_topic, end_offsets, produce, read_all, wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -147,7 +147,7 @@ def test_a_compacted_topic_with_holes_and_tombstones(source: Kafka, backup: Kafk
 
     wait_until(cleaned, what="the cleaner", timeout_seconds=30)
     # Were it to go on, on either side, two reads would be of two topics.
-    set_topic_config(source, topic_name, "cleanup.policy", "delete")
+    alter_topic(source.confluent(), topic_name, {"cleanup.policy": "delete"})
     mirror(flow, topic_name)
     kept = read_all(source.confluent(), topic_name)[0]
     offsets = [record.offset for record in kept]
@@ -282,18 +282,11 @@ def test_batches_larger_than_the_target_takes_are_split(
     produce(source.confluent(), topic_name, varied(30_000, size=200), config=settings)
     with Engine(flow) as engine:
         engine.wait_copied(topic_name)
-        set_topic_config(backup, remote(topic_name), "max.message.bytes", "20000")
+        alter_topic(backup.confluent(), remote(topic_name), {"max.message.bytes": "20000"})
         produce(source.confluent(), topic_name, varied(30_000, size=200), config=settings)
         engine.wait_copied(topic_name)
         assert engine.status().parked == ()
     assert assert_same(source, backup, topic_name, remote(topic_name)) == {0: 60_000}
-
-
-def set_topic_config(kafka: Kafka, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(kafka.confluent())
-    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 # -------------------- topics that come

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from heliograph.embedded import Kafka, running
 from heliograph.formats import Checkpoint
@@ -27,7 +26,7 @@ from heliograph.types import Flow, Naming
 from tests.broker.engine import Engine, one_flow, topics_of
 from tests.broker.test_topic_sync import alter, settings, value
 from tests.broker.test_translation import committed, set_offsets
-from tests.kit import Record, contents, create_topic, end_offsets, produce, read_all, wait_until
+from tests.kit import Record, alter_topic, contents, create_topic, end_offsets, produce, read_all, wait_until
 
 PARTITIONS, RECORDS = 4, 10  # records a partition
 QUICK_S = 0.2
@@ -389,20 +388,12 @@ def test_sync_topic_configs(plain: Case) -> None:
     with Engine(plain.flow(sync_topic_configs_s=QUICK_S, config_properties_exclude=excluded)) as engine:
         engine.wait(lambda: remote in topics_of(plain.target.confluent()), what=remote)
         engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "1000", what="the first sync")
-        drift(plain.target, remote, {"delete.retention.ms": "2000", "retention.bytes": "2000"})
+        alter_topic(plain.target.confluent(), remote, {"delete.retention.ms": "2000", "retention.bytes": "2000"})
         engine.wait(lambda: value(plain.target, remote, "delete.retention.ms") == "2000", what="the drift")
         engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "1000", what="the source's value again")
         alter(plain.source, plain.topic, retention_bytes="3000")
         engine.wait(lambda: value(plain.target, remote, "retention.bytes") == "3000", what="the source's new value")
         assert value(plain.target, remote, "delete.retention.ms") == "2000"
-
-
-def drift(kafka: Kafka, topic: str, changes: dict[str, str]) -> None:
-    """In one request; not waited for, it may be undone at once."""
-    entries = [ConfigEntry(key, new, incremental_operation=AlterConfigOpType.SET) for key, new in changes.items()]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient(kafka.confluent())
-    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def test_replicate_source_default(plain: Case) -> None:

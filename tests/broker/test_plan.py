@@ -14,7 +14,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
@@ -24,7 +23,7 @@ from heliograph.config.load import load
 from heliograph.embedded import Kafka, mm2_properties, running
 from tests.broker.engine import Engine, topics_of
 from tests.broker.processes import Run, write_file
-from tests.kit import Record, create_topic, produce, wait_until
+from tests.kit import Record, alter_topic, create_topic, own_settings, produce, wait_until
 
 Plan = Callable[..., tuple[int, dict[str, Any]]]
 FLOW = "west->east"
@@ -61,14 +60,6 @@ def shapes(kafka: Kafka) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in topics.items() if not name.startswith("__")}
 
 
-def own_settings(kafka: Kafka, topic: str) -> dict[str, str]:
-    """What is set on the topic itself."""
-    admin = AdminClient(kafka.confluent())
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    entries = admin.describe_configs([resource])[resource].result(10)
-    return {name: entry.value for name, entry in entries.items() if entry.source == 1}  # DYNAMIC_TOPIC_CONFIG
-
-
 def test_it_predicts_exactly_what_run_makes(pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path) -> None:
     west, east = pair
     create_topic(west.confluent(), "orders", 3, config={"cleanup.policy": "compact", "retention.ms": "86400000"})
@@ -103,14 +94,14 @@ def test_it_predicts_exactly_what_run_makes(pair: tuple[Kafka, Kafka], plan: Pla
         process.wait(lambda: predicted <= {*shapes(west), *shapes(east)}, what=f"{predicted}")
         process.wait(lambda: (process.status(FLOW).get("records") or 0) >= 3000, what="records copied")
         process.wait(lambda: shapes(east).get("west.payments") == 4, what="the grown topic")
-        process.wait(lambda: "retention.ms" not in own_settings(east, "west.payments"), what="the settings")
+        process.wait(lambda: "retention.ms" not in own_settings(east.confluent(), "west.payments"), what="the settings")
         process.wait(lambda: process.status(FLOW).get("partitions") == 8, what="all partitions begun")
         assert process.stop() == 0
     for kafka, was in ((west, before[0]), (east, before[1])):
         new = {name: count for name, count in shapes(kafka).items() if name not in was}
         assert new == {name: deed["partitions"] for (alias, name), deed in made.items() if alias == kafka.name}
         for name in new:
-            assert own_settings(kafka, name) == made[kafka.name, name]["settings"], name
+            assert own_settings(kafka.confluent(), name) == made[kafka.name, name]["settings"], name
 
     code, second = plan(str(file))
     assert (code, second["changes"]) == (0, False)
@@ -132,6 +123,51 @@ def test_it_predicts_exactly_what_run_makes(pair: tuple[Kafka, Kafka], plan: Pla
     assert begins == {("orders", partition, 0) for partition in range(3)}
     assert {copy["topic"]: copy["records"] for copy in fourth["flows"][FLOW]["copies"]}["orders"] == 3000
     assert "west.orders" not in shapes(east)
+
+
+def test_a_hub_is_planned_and_shown_as_it_then_is(
+    pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    west, east = pair
+    create_topic(west.confluent(), "calls", 3, config={"retention.ms": "86400000"})
+    produce(west.confluent(), "calls", [Record(None, b"%d" % n, partition=n % 3) for n in range(300)])
+    properties = mm2_properties(west.cluster(), east.cluster(), topics="none-is-called-so") | NO_HEARTBEATS
+    properties |= {f"{FLOW}.mux.topics": "calls", f"{FLOW}.mux.topic": "together", f"{FLOW}.demux": "prefixed"}
+    file = write_file(tmp_path / "mm2.properties", properties)
+    mux, demux = f"{FLOW}.mux", "east->east.demux"
+    before = shapes(west), shapes(east)
+
+    code, first = plan(str(file))
+    assert (code, shapes(west), shapes(east)) == (3, *before)
+    made = {deed["topic"]: deed for deed in deeds(first, "create topic")}
+    assert {"together", "west.calls"} <= made.keys()
+    assert (made["west.calls"]["partitions"], made["west.calls"]["settings"]) == (3, {"retention.ms": "86400000"})
+    assert {copy["topic"]: copy["records"] for copy in first["flows"][mux]["copies"]} == {"calls": 300}
+    assert len(first["flows"][mux]["begins"]) == 3
+    assert len(first["flows"][demux]["begins"]) == 4
+    assert not first["flows"][demux]["parked"], "the shared topic would be there by then"
+
+    with Run(file, tmp_path / "run") as process:
+        process.wait(lambda: (process.status(demux).get("records") or 0) >= 300, what="records put back")
+        assert process.stop() == 0
+    new = {name: count for name, count in shapes(east).items() if name not in before[1]}
+    assert new == {name: deed["partitions"] for name, deed in made.items()}
+    code, second = plan(str(file))
+    assert (code, second["changes"]) == (0, False), second
+    alter_topic(west.confluent(), "calls", {"retention.ms": "3600000"})
+    code, third = plan(str(file))
+    (altered,) = deeds(third, "alter settings")
+    assert (code, altered["topic"], altered["settings"]) == (3, "west.calls", {"retention.ms": "3600000"})
+
+    capsys.readouterr()
+    assert run(["offsets", "list", str(file), "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    stands = {name: [(one["topic"], one["lag"]) for one in listed[name]["partitions"]] for name in (mux, demux)}
+    assert stands == {mux: [("calls", 0)] * 3, demux: [("together", 0)] * 4}
+    assert {one["remote_topic"] for one in listed[mux]["partitions"]} == {"together"}
+    assert sum(one["next_offset"] for one in listed[demux]["partitions"]) == 300
+    assert run(["offsets", "set", str(file), mux, "calls", "--to", "earliest"]) == 2
+    assert "multiplexes or puts back" in capsys.readouterr().err
 
 
 def test_topics_that_vanish_between_plan_and_run(pair: tuple[Kafka, Kafka], plan: Plan, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from heliograph.cli.main import run as heliograph
 from heliograph.embedded import Kafka, running
 from tests.broker.processes import Run
-from tests.kit import Record, create_topic, end_offsets, produce, read_all
+from tests.kit import Record, alter_topic, create_topic, end_offsets, own_settings, produce, read_all
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -99,6 +99,7 @@ def scene(story: Scene, capsys: pytest.CaptureFixture[str]) -> Scene:
 
 def _write(scene: Scene) -> None:
     lines = ["clusters = spoke1, spoke2, hub", "emit.heartbeats.enabled = false", "tasks.max = 1"]
+    lines += ["sync.topic.configs.interval.seconds = 1"]
     factors = ("", "offset.storage.", "offset-syncs.topic.", "checkpoints.topic.")
     lines += [f"{one}replication.factor = 1" for one in factors]
     lines += [f"{name}.bootstrap.servers = {scene.spokes[name].bootstrap}" for name in NAMES[:2]]
@@ -150,6 +151,15 @@ def test_a_spoke_that_comes_to_life_is_taken_up(scene: Scene) -> None:
     scene.run.wait(lambda: scene.arrived("spoke2"), what="its records", timeout_seconds=150)
     # Its health follows when tasks have said where they stand, a second later.
     scene.run.wait(lambda: scene.listed()["spoke2"]["state"] in ("running", "idle"), what="it shown as living")
+
+
+def test_settings_of_what_is_put_back_follow_the_spokes(scene: Scene) -> None:
+    assert own_settings(scene.hub.confluent(), f"spoke2.{TOPIC}") == {"retention.ms": "-1"}, "as it was made"
+    alter_topic(scene.spokes["spoke3"].confluent(), TOPIC, {"retention.ms": "86400000", "cleanup.policy": "compact"})
+    wanted = {"retention.ms": "86400000", "cleanup.policy": "compact"}
+    hub = scene.hub.confluent()
+    scene.run.wait(lambda: own_settings(hub, f"spoke3.{TOPIC}") == wanted, what="its settings at the hub")
+    assert own_settings(scene.hub.confluent(), f"spoke1.{TOPIC}") == {"retention.ms": "-1"}, "nobody else's"
 
 
 def test_a_spoke_with_records_in_its_shared_topic_is_drained_before_it_is_removed(scene: Scene) -> None:

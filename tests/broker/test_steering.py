@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from heliograph.cli.main import run as heliograph
 from heliograph.embedded import Kafka, running
 from tests.broker.processes import Feed, Run, assert_copied, records_in, write_file
 from tests.broker.site import Site
-from tests.kit import Record, create_topic, end_offsets, produce, wait_until
+from tests.kit import Record, alter_topic, create_topic, end_offsets, produce, wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -291,10 +291,7 @@ def test_another_file_is_refused_and_takes_over_when_told(scene: Scene, capsys: 
 
 
 def limit(kafka: Kafka, topic: str, size: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(kafka.confluent())
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    alter_topic(kafka.confluent(), topic, {"max.message.bytes": str(size)})
 
 
 def configuration(scene: Scene) -> dict[str, Any]:

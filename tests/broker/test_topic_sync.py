@@ -17,7 +17,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
@@ -34,9 +33,8 @@ from heliograph.sync.configs import ConfigSync
 from heliograph.types import Cluster, Flow, Naming
 from heliograph.wire import Client
 from tests.broker.engine import Engine, assert_same, one_flow
-from tests.kit import Record, create_topic, end_offsets, produce, wait_until
+from tests.kit import Record, alter_topic, create_topic, end_offsets, own_settings, produce, wait_until
 
-DYNAMIC_TOPIC_CONFIG = 1  # Kafka's code for a setting of the topic's own
 EXCLUDE = (r"delete\.retention\..*",)  # as MM2's suite has it
 IDENTITY = Naming(policy=IDENTITY_POLICY)
 
@@ -82,13 +80,7 @@ def value(kafka: Kafka, topic: str, key: str) -> str:
 
 def alter(kafka: Kafka, topic: str, **changes: str | None) -> None:
     """By confluent-kafka; `retention_ms=None` removes the topic's own value."""
-    entries = []
-    for name, new in changes.items():
-        operation = AlterConfigOpType.DELETE if new is None else AlterConfigOpType.SET
-        entries.append(ConfigEntry(name.replace("_", "."), new, incremental_operation=operation))
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient(kafka.confluent())
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    alter_topic(kafka.confluent(), topic, {name.replace("_", "."): new for name, new in changes.items()})
     wait_until(
         lambda: all(new is None or value(kafka, topic, name.replace("_", ".")) == new for name, new in changes.items()),
         what="the settings",
@@ -338,13 +330,6 @@ def test_sync_topic_acls(guarded_pair: tuple[Kafka, Kafka], topic_name: str, ope
         assert pair.acls.sync(pairs) == 0
 
 
-def own_settings(kafka: Kafka, topic: str) -> dict[str, str]:
-    """Those that the topic itself has."""
-    return {
-        key: str(entry.value) for key, entry in settings(kafka, topic).items() if entry.source == DYNAMIC_TOPIC_CONFIG
-    }
-
-
 def test_settings_and_acls_are_those_that_mirrormaker_gives(
     guarded_pair: tuple[Kafka, Kafka], topic_name: str, open_pairs: ExitStack
 ) -> None:
@@ -374,7 +359,7 @@ def test_settings_and_acls_are_those_that_mirrormaker_gives(
         there = AdminClient(east.confluent()).list_topics(timeout=10).topics
         copies = {(kind, name): f"{who}-{kind}.{name}" for kind in kinds for name in names}
         return {
-            which: (own_settings(east, copy), rules_of(east, copy), len(there[copy].partitions))
+            which: (own_settings(east.confluent(), copy), rules_of(east, copy), len(there[copy].partitions))
             for which, copy in copies.items()
             if copy in there
         }

@@ -11,10 +11,9 @@ from heliograph.flow.starts import Bounds
 from heliograph.review.forecast import Begin, FlowForecast
 from heliograph.review.rehearsal import Deed
 from heliograph.review.volume import Copy, copies
-from heliograph.types import Cluster, Flow, TopicPartition
+from heliograph.types import TopicPartition
 from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED, broker_error
 
-FLOW = Flow(Cluster("us"), Cluster("eu"))
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOGS = {FIRST: Bounds(100, 300), SECOND: Bounds(0, 50)}
 BATCH = encode([Record(n, 0, b"k", b"v" * 100) for n in range(10)])
@@ -38,7 +37,7 @@ class Source:
 
 
 def volume(source: Any, left: dict[TopicPartition, int]) -> Copy:
-    (copy,) = copies(FLOW, source, left, LOGS)
+    (copy,) = copies(source, left, LOGS, {"orders": "us.orders"})
     return copy
 
 

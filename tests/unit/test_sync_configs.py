@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 from structlog.typing import EventDict
 
-from heliograph.errors import BrokerError, Unreachable
+from heliograph.errors import BrokerError, HeliographError, Unreachable
 from heliograph.sync.configs import ConfigSync, changes, creation_configs, needs_durability
-from heliograph.types import Cluster, Flow
+from heliograph.sync.putback import PutBackConfigs
+from heliograph.types import Cluster, Demux, Flow
 from heliograph.wire import Client, ConfigEntry, Metadata, PartitionMeta, TopicMeta
 from heliograph.wire.codes import broker_error
 
@@ -259,3 +260,84 @@ def test_a_cluster_that_cannot_be_asked_is_the_callers_matter() -> None:
 
     with pytest.raises(Unreachable):
         a_sync(FLOW, Gone({}), FakeCluster({}), []).sync({"a": "us.a"})
+
+
+# ---- topics that records are put back into
+
+
+class Refusing(FakeCluster):
+    """One that cannot be asked."""
+
+    error: HeliographError = Unreachable("gone")
+
+    def describe_topic_configs(self, names: Iterable[str], *, inherited: bool = False) -> Any:
+        raise self.error
+
+
+PUT_BACK = {"mux-a": {"x": "a.x"}, "mux-b": {"x": "b.x"}}
+
+
+def put_back_by(
+    spokes: Mapping[str, FakeCluster], hub: FakeCluster, pairs: Mapping[str, Mapping[str, str]] = PUT_BACK
+) -> PutBackConfigs:
+    rules = tuple(Demux(f"mux-{name}", f"{name}.", True, Cluster(name), sync_configs_s=1) for name in spokes)
+    flow = Flow(Cluster("hub"), Cluster("hub"), demux=rules)
+    return PutBackConfigs(flow, cast("Client", hub), lambda spoke: cast("Client", spokes[spoke.alias]), lambda: pairs)
+
+
+def compacted() -> FakeCluster:
+    return FakeCluster({"x": {"cleanup.policy": own("compact")}})
+
+
+def hub_of(*topics: str) -> FakeCluster:
+    return FakeCluster({name: {"cleanup.policy": default("delete")} for name in topics})
+
+
+def test_each_spoke_is_followed_and_one_that_is_gone_keeps_nobody_else() -> None:
+    hub = hub_of("a.x", "b.x")
+    configs = put_back_by({"a": Refusing({}), "b": compacted()}, hub)
+    assert configs.every_s == 1
+    configs.sync()
+    assert hub.altered == [{"b.x": {"cleanup.policy": "compact"}}]
+
+
+def test_what_is_wrong_with_a_spoke_that_answers_is_told_when_the_others_follow() -> None:
+    hub, wrong = hub_of("a.x", "b.x"), Refusing({})
+    wrong.error = broker_error(31)
+    with pytest.raises(BrokerError):
+        put_back_by({"a": wrong, "b": compacted()}, hub).sync()
+    assert hub.altered == [{"b.x": {"cleanup.policy": "compact"}}]
+
+
+def test_a_topic_of_several_spokes_follows_the_first_and_no_other_while_that_is_gone() -> None:
+    both = {"mux-a": {"x": "x"}, "mux-b": {"x": "x"}}
+    other = FakeCluster({"x": {"cleanup.policy": own("compact,delete")}})
+    hub = hub_of("x")
+    put_back_by({"a": compacted(), "b": other}, hub, both).sync()
+    assert hub.altered == [{"x": {"cleanup.policy": "compact"}}]
+    hub = hub_of("x")
+    put_back_by({"a": Refusing({}), "b": other}, hub, both).sync()
+    assert not hub.altered
+
+
+def test_a_spoke_is_asked_when_it_is_due_and_has_something_here() -> None:
+    asked: list[int] = []
+
+    class Counting(FakeCluster):
+        def describe_topic_configs(self, names: Iterable[str], *, inherited: bool = False) -> Any:
+            asked.append(1)
+            return super().describe_topic_configs(names, inherited=inherited)
+
+    pairs: dict[str, dict[str, str]] = {}
+    configs = put_back_by({"a": Counting(compacted().topics)}, hub_of("a.x"), pairs)
+    configs.sync()
+    assert not asked
+    pairs["mux-a"] = {"x": "a.x"}
+    configs.sync()
+    configs.sync()
+    assert len(asked) == 1
+
+
+def test_nothing_follows_where_the_pair_says_so() -> None:
+    flow = Flow(Cluster("hub"), Cluster("hub"), demux=(Demux("mux-a", "a.", True, Cluster("a")),))
+    assert PutBackConfigs(flow, cast("Client", hub_of()), lambda _: cast("Client", hub_of()), dict).every_s is None

@@ -33,6 +33,8 @@ def flows_of(config: Config, wanted: str | None, *, staged: bool = True) -> tupl
             click.echo(f"note: {left} is not looked at here (mux and demux)", err=True)
         return flows
     found = tuple(flow for flow in flows if flow.name == wanted.replace(" ", ""))
+    if not found and any(flow.name == wanted.replace(" ", "") for flow in config.flows):
+        raise ConfigError(f"{wanted} multiplexes or puts back: this command leaves such flows alone")
     if not found:
         enabled = ", ".join(flow.name for flow in flows) or "none"
         raise ConfigError(f"no flow {wanted!r} is enabled in the file: there is {enabled}")

@@ -96,7 +96,7 @@ def list_(file: Path, flow: str | None, parts: tuple[str, ...], output: str, len
     from heliograph.flow.presence import holders
 
     document: dict[str, Any] = {}
-    for one in flows_of(load_config(file, lenient), flow, staged=False):
+    for one in flows_of(load_config(file, lenient), flow):
         with _session(one) as session:
             standings = _standings(session, parts)
             running = [str(holder) for holder in holders(one, session.target)]

@@ -34,7 +34,8 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
     alter, where each partition would begin, how much there is to copy, and which permissions are missing. It is found
     by the code that does it, on clients that write nothing.
 
-    Without FLOW the pairs that only send heartbeats are planned too. Time is reckoned with --rate, or with a second's
+    Without FLOW the pairs that only send heartbeats are planned too. Of a flow that puts records back, the topics are
+    those that its spokes have for it. Time is reckoned with --rate, or with a second's
     reading from the source.
 
     \b
@@ -48,7 +49,7 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
     from heliograph.review.forecast import forecast
 
     config = load_config(file, lenient)
-    flows = flows_of(config, flow, staged=False)
+    flows = flows_of(config, flow)
     found = forecast(flows, config.heartbeat_only if flow is None else ())
     by_name = {one.name: one for one in flows}
     times = {one.name: _time(one, by_name[one.name], rate) for one in found if one.name in by_name}

@@ -151,6 +151,7 @@ def _demux(flow: Flow, chosen: Chosen) -> Demux:
         *(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor),
         weight=chosen.weight,
         topics=chosen.put_back,
+        sync_configs_s=flow.sync_topic_configs_s,
     )
 
 

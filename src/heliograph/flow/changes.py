@@ -56,7 +56,7 @@ def way(old: Flow, new: Flow) -> Way:
 
 
 def concerns_specialists(found: frozenset[str]) -> bool:
-    surveyed_too = {"config_properties_exclude", "use_defaults_from", "lower_durability", "replication_factor"}
+    surveyed_too = {"config_properties_exclude", "use_defaults_from", "lower_durability", "replication_factor", "demux"}
     return bool(found - ALIVE or found & surveyed_too)
 
 

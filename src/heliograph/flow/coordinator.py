@@ -39,7 +39,7 @@ from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.stages import survey_of
+from heliograph.flow.stages import put_back, survey_of
 from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
 from heliograph.flow.tenure import Tenure
@@ -118,6 +118,8 @@ class Coordinator:
 
     def _make_specialists(self) -> Specialists:
         made = Specialists(self.flow, self._offsets, self._positions, self._copied_topics, self._topics.forget_limits)
+        if self.flow.demux:
+            made.follow(self._put_back_topics, self._topics.forget_limits)
         made.watch(self._observer, self._copied_partitions, self._recover)
         made.also("incidents", self._incidents.look, LOOK_EVERY_S)
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
@@ -312,6 +314,10 @@ class Coordinator:
     def _copied_topics(self) -> dict[str, str]:
         with self._lock:
             return {r.tp.topic: r.remote.topic for r in self._survey.routes if not r.stages}
+
+    def _put_back_topics(self) -> dict[str, dict[str, str]]:
+        with self._lock:
+            return put_back(self._survey.routes)
 
     def _planned(self) -> set[TopicPartition]:
         with self._lock:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from heliograph.flow.chores import Chore
 from heliograph.flow.ends import LOOK_EVERY_S, Ends
 from heliograph.flow.observer import Observer
+from heliograph.flow.places import ASK_S
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.sync.acls import AclSync
@@ -19,6 +20,7 @@ from heliograph.sync.checkpoints import Checkpoints
 from heliograph.sync.configs import ConfigSync
 from heliograph.sync.groups import GroupSync
 from heliograph.sync.heartbeats import Heartbeats
+from heliograph.sync.putback import Pairs, PutBackConfigs
 from heliograph.sync.syncs import OffsetSyncs
 from heliograph.sync.windows import Latencies
 from heliograph.types import Cluster, Flow, TopicPartition
@@ -87,6 +89,16 @@ class Specialists:
             acls = AclSync(flow, self._client(flow.source), self._client(flow.target))
             self._add("topic ACLs", lambda: acls.sync(topics()), flow.sync_topic_acls_s)
 
+    def follow(self, pairs: Callable[[], Pairs], altered: Callable[[set[str]], None]) -> None:
+        """Topics that records are put back into follow their spokes' settings."""
+        configs = PutBackConfigs(
+            *(self.flow, self._client(self.flow.target)),
+            lambda spoke: self._client(spoke, timeout_s=ASK_S),
+            *(pairs, altered),
+        )
+        if configs.every_s is not None:
+            self._add("topic configs", configs.sync, configs.every_s)
+
     def watch(
         self,
         observer: Observer,
@@ -102,8 +114,8 @@ class Specialists:
         """A chore of somebody else's; the first time after an interval, unless told otherwise."""
         self._add(what, action, interval_s, delay_s=interval_s if delay_s is None else delay_s, rests=False)
 
-    def _client(self, cluster: Cluster) -> Client:
-        client = Client(cluster, timeout_s=self.flow.admin_timeout_s)
+    def _client(self, cluster: Cluster, *, timeout_s: float | None = None) -> Client:
+        client = Client(cluster, timeout_s=timeout_s or self.flow.admin_timeout_s)
         self._clients.append(client)
         return client
 

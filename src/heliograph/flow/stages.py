@@ -71,6 +71,16 @@ def put_back_as(flow: Flow, rule: Demux, topic: str) -> str | None:
     return None if following.refuses(origin) else following.target(origin).topic
 
 
+def put_back(routes: Iterable[Route]) -> dict[str, dict[str, str]]:
+    """By shared topic: the topics that its records came from, and what they are called here."""
+    found: dict[str, dict[str, str]] = {}
+    for route in routes:
+        for stage, remote in zip(route.stages, route.strands, strict=False):
+            if isinstance(stage, PutBack) and stage.origin is not None:
+                found.setdefault(route.tp.topic, {})[stage.origin.topic] = remote.topic
+    return found
+
+
 class MuxSurvey:
     def __init__(
         self,

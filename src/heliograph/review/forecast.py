@@ -1,8 +1,8 @@
 """What a start would make, alter and copy: the flows of a file, rehearsed. Writes nothing.
 
-Runs the code that really does it (`flow.topics`, `amends`, `configs`, `acls`, `compacted`, `starts`) on clients
-that only keep what they were asked to do (`review.rehearsal`). What one flow makes another may copy, heartbeats among
-it, so all are gone through again until nothing new comes of it.
+Runs the code that really does it (`flow.topics`, `stages`, `amends`, `configs`, `acls`, `compacted`, `starts`) on
+clients that only keep what they were asked to do (`review.rehearsal`). What one flow makes another may copy, heartbeats
+among it, so all are gone through again until nothing new comes of it.
 
 What would *change* is what is made, altered or begun. Records behind a position are to be copied, but change nothing.
 """
@@ -17,9 +17,10 @@ import structlog
 from heliograph.errors import HeliographError
 from heliograph.flow.amends import Amends
 from heliograph.flow.reach import check_clusters, check_targets
+from heliograph.flow.stages import put_back, put_back_as, survey_of
 from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds
 from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import Survey, Topics
+from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position
@@ -31,6 +32,7 @@ from heliograph.sync.acls import AclSync
 from heliograph.sync.checkpoints import Checkpoints
 from heliograph.sync.configs import ConfigSync
 from heliograph.sync.heartbeats import Heartbeats
+from heliograph.sync.putback import PutBackConfigs
 from heliograph.sync.syncs import OffsetSyncs
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Client
@@ -128,24 +130,40 @@ class _Rehearsed:
             *(flow, self._source, self._target, self._positions, _Unwritten()),
             *(lambda tp: False, lambda: None, lambda tp: -1),  # nobody copies
         )
-        self._topics = Topics(
+        self._topics = survey_of(
             *(flow, self._source, self._target),
             withhold=self._amends.withhold,
+            withhold_targets=self._amends.withhold_targets,
             known=lambda: dict(self._positions.known),
         )
+        spokes = {rule.spoke.alias: worlds.client(rule.spoke, deeds) for rule in flow.demux}
+        self._spokes = spokes
         self._configs = ConfigSync(flow, self._source, self._target, altered=self._topics.forget_limits)
+        self._back = PutBackConfigs(flow, self._target, lambda spoke: spokes[spoke.alias], self._put_back)
         self._acls = AclSync(flow, self._source, self._target)
-        self._survey = Survey()
+        self._survey = Survey()  # by the last round
 
     def round(self) -> None:
-        first = (self._positions.ensure, self._offsets.ensure, self._positions.catch_up, self._look)
+        first = (self._positions.ensure, self._offsets.ensure, self._positions.catch_up, self._expect, self._look)
         self.found.errors = _tried(*first, *self._specialists())
+
+    def _expect(self) -> None:
+        """What a flow that puts back learns from records: the topics that its spokes have for it."""
+        for rule in self.flow.demux:
+            theirs = self._spokes[rule.spoke.alias].metadata(None).topics.values()
+            origins = [
+                TopicPartition(topic.name, partition)
+                for topic in theirs
+                if not topic.internal and put_back_as(self.flow, rule, topic.name) is not None
+                for partition in topic.partitions
+            ]
+            self._topics.wish(TopicPartition(rule.topic, 0), origins)
 
     def _look(self) -> None:
         self._survey = self._amends.judge(self._topics.survey())
         self._amends.settle(self._survey.routes)
         self.found.parked = list(self._survey.parked)
-        self.found.notes = _divided(self._survey)
+        self.found.notes = _labelled(self.flow, self._survey) if self.flow.staged else _divided(self._survey)
 
     def _specialists(self) -> list[Callable[[], object]]:
         """In the order and under the conditions of `flow.specialists`."""
@@ -161,7 +179,12 @@ class _Rehearsed:
             does.append(lambda: self._configs.sync(self._pairs()))
         if flow.sync_topic_acls_s is not None:
             does.append(lambda: self._acls.sync(self._pairs()))
+        if flow.demux:
+            does.append(self._back.sync)
         return does
+
+    def _put_back(self) -> dict[str, dict[str, str]]:
+        return put_back(self._survey.routes)
 
     def _pairs(self) -> dict[str, str]:
         return {route.tp.topic: route.remote.topic for route in self._survey.routes}
@@ -186,11 +209,12 @@ class _Rehearsed:
                 self.found.begins.append(Begin(tp, place.offset, _why(place, tp in self._positions.anew)))
             if isinstance(log, Bounds):
                 left[tp] = max(log.end - max(place.offset, log.start), 0)
-        self.found.copies = copies(self.flow, self._source, left, logs)
+        remotes = {route.tp.topic: _remote(route) for route in self._survey.routes}
+        self.found.copies = copies(self._source, left, logs, remotes)
 
     def close(self) -> None:
-        self._source.close()
-        self._target.close()
+        for client in (self._source, self._target, *self._spokes.values()):
+            client.close()
 
 
 class _Positions(PositionsLog):
@@ -231,6 +255,17 @@ def _divided(survey: Survey) -> list[str]:
         f"least once, not exactly: partition counts differ"
         for topic, count in sorted(counts.items())
     ]
+
+
+def _labelled(flow: Flow, survey: Survey) -> list[str]:
+    """What is not as in other flows where records travel together."""
+    if flow.mux is not None:
+        return [f"{survey.topics} topics travel together in {flow.mux.topic}"] if survey.routes else []
+    return ["a topic that records are put back into is made when the first of them comes"] if survey.routes else []
+
+
+def _remote(route: Route) -> str:
+    return "the topics that its records came from" if len(route.stages) > 1 else route.remote.topic
 
 
 def _why(place: Start, anew: bool) -> str:

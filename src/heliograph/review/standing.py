@@ -11,6 +11,7 @@ from uuid import UUID
 
 from heliograph import policy
 from heliograph.errors import BrokerError, VersionUnsupported
+from heliograph.flow.stages import shared_partition
 from heliograph.flow.starts import Bounds, NoStart, bounds
 from heliograph.mirror.ledger import already_there
 from heliograph.mirror.positions import Position
@@ -24,7 +25,7 @@ class Standing:
     """One partition. None: not known, or there is none."""
 
     tp: TopicPartition
-    remote: TopicPartition
+    remote: TopicPartition  # of one whose records are put back: itself
     copied: bool  # by the flow as the file is now
     position: Position | None
     source: Bounds | None
@@ -53,10 +54,10 @@ def stand(flow: Flow, source: Client, target: Client, positions: PositionsLog) -
     ids: dict[TopicPartition, UUID | None] = {}
     topics = source.metadata(None).topics
     for name, topic in topics.items():
-        if not topic.internal and policy.should_replicate(flow, name):
+        if not topic.internal and _is_copied(flow, name):
             ids |= {TopicPartition(name, partition): topic.id for partition in topic.partitions}
     tps = sorted({*ids, *known})
-    remotes = {tp: TopicPartition(policy.remote_topic(flow, tp.topic), tp.partition) for tp in tps}
+    remotes = {tp: _remote(flow, tp) for tp in tps}
     logs = bounds(source, [tp for tp in tps if tp.topic in topics and tp.partition in topics[tp.topic].partitions])
     parts = {tp: known[tp].parts(remotes[tp]) if tp in known else [(remotes[tp], None)] for tp in tps}
     ends = _ends(target, (remote for some in parts.values() for remote, _ in some))
@@ -75,6 +76,21 @@ def stand(flow: Flow, source: Client, target: Client, positions: PositionsLog) -
         )
         for tp in tps
     ]
+
+
+def _is_copied(flow: Flow, topic: str) -> bool:
+    if flow.demux:
+        return any(rule.topic == topic for rule in flow.demux)
+    return policy.should_multiplex(flow, topic) if flow.mux is not None else policy.should_replicate(flow, topic)
+
+
+def _remote(flow: Flow, tp: TopicPartition) -> TopicPartition:
+    """Where it would go; where strands of a position go, the position says."""
+    if flow.demux:
+        return tp
+    if flow.mux is not None:
+        return TopicPartition(flow.mux.topic, shared_partition(tp, flow.mux.partitions))
+    return TopicPartition(policy.remote_topic(flow, tp.topic), tp.partition)
 
 
 def _ends(target: Client, remotes: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

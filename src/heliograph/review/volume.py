@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heliograph import policy
 from heliograph.batch import headers
 from heliograph.errors import BrokerError, WireError
 from heliograph.flow.starts import Bounds, NoStart, bounds
@@ -25,7 +24,7 @@ class Copy:
     """What of a topic is to be copied."""
 
     topic: str
-    remote: str
+    remote: str  # a topic; of one that is put back: words
     partitions: int
     records: int  # by offsets: holes in the source make them fewer
     bytes: int | None  # None: not known
@@ -33,11 +32,12 @@ class Copy:
 
 
 def copies(
-    flow: Flow,
     source: Client,
     left: Mapping[TopicPartition, int],
     logs: Mapping[TopicPartition, Bounds | NoStart],
+    remotes: Mapping[str, str],
 ) -> list[Copy]:
+    """`remotes`: where the records of a topic go."""
     busy = [tp for tp, records in left.items() if records]
     try:
         sizes = source.log_sizes(busy) if busy else {}
@@ -50,7 +50,7 @@ def copies(
     for topic, tps in sorted(by_topic.items()):
         records = sum(left[tp] for tp in tps)
         size, measured = _bytes(source, {tp: left[tp] for tp in tps if left[tp]}, logs, sizes)
-        found.append(Copy(topic, policy.remote_topic(flow, topic), len(tps), records, size, measured))
+        found.append(Copy(topic, remotes[topic], len(tps), records, size, measured))
     return found
 
 
