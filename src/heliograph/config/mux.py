@@ -156,9 +156,11 @@ def _demux(flow: Flow, chosen: Chosen) -> Demux:
 
 
 def _bare(flow: Flow) -> Flow:
-    """Without what goes on beside copying, which is the pair's own flow's."""
+    """Without what goes on beside copying, which is the pair's own flow's. Its positions are in a topic that no MM2
+    knows: one partition, one batch a second, however many source partitions move."""
     return replace(
         flow,
+        offset_storage_partitions=1,
         topics=(),
         heartbeats_replication=False,
         target_partitions=(),
