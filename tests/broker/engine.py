@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from heliograph.embedded import Kafka
 from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
-from heliograph.flow.status import FlowStatus
+from heliograph.health.status import FlowStatus
 from heliograph.mirror import task as task_module
 from heliograph.mirror.assignment import Assignment
 from heliograph.mirror.task import LEFT_OVER, Task

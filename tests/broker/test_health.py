@@ -25,9 +25,9 @@ from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Kafka, running
 from heliograph.embedded.broker import Broker
-from heliograph.flow.health import NO_REASON
-from heliograph.flow.recovery import Recovery
-from heliograph.flow.status import FlowReport
+from heliograph.health.recovery import Recovery
+from heliograph.health.status import FlowReport
+from heliograph.health.verdict import NO_REASON
 from heliograph.http.pages import Pages
 from heliograph.http.routing import Router
 from heliograph.http.server import Server

@@ -26,8 +26,8 @@ from confluent_kafka.admin import (
 from structlog.typing import EventDict
 
 from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties
-from heliograph.flow.topics import Survey, Topics
 from heliograph.policy import IDENTITY_POLICY
+from heliograph.survey.topics import Survey, Topics
 from heliograph.sync.acls import AclSync
 from heliograph.sync.configs import ConfigSync
 from heliograph.types import Cluster, Flow, Naming

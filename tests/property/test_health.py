@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.flow.health import LIMIT_S, Progress
+from heliograph.health.verdict import LIMIT_S, Progress
 
 STEP = st.floats(0.0, 3.0)
 SIGHTING = st.one_of(

@@ -17,8 +17,8 @@ from heliograph.config.load import load
 from heliograph.errors import ConfigError, ControlError, FlowError, Unreachable
 from heliograph.flow.helm import Steered
 from heliograph.flow.runner import Outcome
-from heliograph.flow.status import FlowReport, FlowStatus, Generation, Order, ParkedPartition
 from heliograph.flow.steering import Steering
+from heliograph.health.status import FlowReport, FlowStatus, Generation, Order, ParkedPartition
 from heliograph.types import Flow
 from tests.kit import wait_until
 

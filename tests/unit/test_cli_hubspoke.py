@@ -13,7 +13,7 @@ from heliograph.batch.labels import Stamp, write
 from heliograph.cli import compare, homecoming, hubspoke, hubtable
 from heliograph.cli.homecoming import Spoke
 from heliograph.config.load import parse
-from heliograph.flow.status import FlowReport, FlowStatus, PartitionStatus
+from heliograph.health.status import FlowReport, FlowStatus, PartitionStatus
 from heliograph.mirror.timing import Spread
 from heliograph.types import MUX_HEADERS, TopicPartition
 

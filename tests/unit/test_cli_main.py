@@ -15,7 +15,7 @@ from heliograph import __version__, errors
 from heliograph.cli import main as main_module
 from heliograph.cli.keys import page
 from heliograph.cli.main import VERBS, exit_code_of, run
-from heliograph.flow.status import FlowStatus
+from heliograph.health.status import FlowStatus
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from heliograph.cli.show import PARKED_SHOWN, JsonView, TableView, json_line, short, table, view
-from heliograph.flow.status import CapStatus, FlowStatus, ParkedPartition
+from heliograph.health.status import CapStatus, FlowStatus, ParkedPartition
 
 BUSY = FlowStatus(
     "us->eu", "running", topics=12, partitions=1_024, tasks=16, records=123_456_789, bytes=987_654_321_000,

@@ -21,7 +21,7 @@ from heliograph.control.client import Answered
 from heliograph.errors import ConfigError, ControlError, Unreachable
 from heliograph.flow import reach, runner
 from heliograph.flow.outline import outline
-from heliograph.flow.status import FlowReport, FlowStatus, Order, ParkedPartition
+from heliograph.health.status import FlowReport, FlowStatus, Order, ParkedPartition
 from heliograph.mirror.positions import Position
 from heliograph.review.spokes import Waiting, count
 from heliograph.types import Flow, TopicPartition

@@ -14,7 +14,7 @@ import pytest
 
 from heliograph.cli import watch
 from heliograph.errors import SameCluster
-from heliograph.flow.status import FlowStatus
+from heliograph.health.status import FlowStatus
 
 
 class FakeRunner:

@@ -13,7 +13,7 @@ import pytest
 from heliograph.cli.run import serving
 from heliograph.connect.flows import routes
 from heliograph.flow.helm import Steered
-from heliograph.flow.status import FlowReport, FlowStatus, Generation, Order, Scope, Word
+from heliograph.health.status import FlowReport, FlowStatus, Generation, Order, Scope, Word
 from heliograph.http.guard import digest
 from heliograph.http.message import Request, Response
 from heliograph.http.pages import Pages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.connect.works import Copying, WorkLook
-from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
+from heliograph.health.status import FlowReport, FlowStatus, ParkedPartition
 from heliograph.types import Cluster, Flow
 from tests.unit.test_metrics import a_partition
 

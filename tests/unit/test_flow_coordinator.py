@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from heliograph.flow.coordinator import Coordinator
-from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import Coordinates
+from heliograph.survey.topics import Route, Survey
 from heliograph.types import Cap, Cluster, Flow, TopicPartition
 from tests.kit import Heard
 

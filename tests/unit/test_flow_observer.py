@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.flow.health import NO_REASON, Health
 from heliograph.flow.observer import Observer
 from heliograph.flow.tally import COUNTERS, Tally
+from heliograph.health.verdict import NO_REASON, Health
 from heliograph.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

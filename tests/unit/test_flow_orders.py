@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from heliograph.errors import Unreachable
-from heliograph.flow.health import Health
 from heliograph.flow.helm import Helm
 from heliograph.flow.observer import Observer
 from heliograph.flow.orders import Orders, _key, _order_of, _scope_of, _value
 from heliograph.flow.relay import Relay
-from heliograph.flow.status import Order, Scope
 from heliograph.flow.tally import Tally
-from heliograph.flow.topics import Route
+from heliograph.health.status import Order, Scope
+from heliograph.health.verdict import Health
 from heliograph.mirror.positions import is_for_others, partition_of_key
+from heliograph.survey.topics import Route
 from heliograph.types import Cluster, Flow, TopicPartition
 
 FLOW = Flow(Cluster("us"), Cluster("eu"))

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from heliograph.flow.presence import GONE_S, Holder, _key, has_workers, holder_of, process_of
-from heliograph.flow.starts import Bounds, NoStart, Start
 from heliograph.mirror.positions import Position, is_for_others, partition_of_key
 from heliograph.review.adoption import Findings, _continuation
 from heliograph.review.standing import Standing
+from heliograph.survey.starts import Bounds, NoStart, Start
 from heliograph.types import Cluster, Flow, StartPoint, TopicPartition
 
 FLOW = Flow(Cluster("us"), Cluster("eu"))

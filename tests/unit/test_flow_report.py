@@ -8,9 +8,9 @@ from typing import Any
 from heliograph.flow import report as reports
 from heliograph.flow.observer import Observer
 from heliograph.flow.report import Course, Look
-from heliograph.flow.status import ParkedPartition
 from heliograph.flow.tally import COUNTERS, Tally
-from heliograph.flow.topics import Route, Survey
+from heliograph.health.status import ParkedPartition
+from heliograph.survey.topics import Route, Survey
 from heliograph.types import Cluster, Flow, TopicPartition
 
 TP = TopicPartition("orders", 0)

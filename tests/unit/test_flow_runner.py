@@ -13,7 +13,7 @@ import pytest
 from heliograph.errors import FlowError, Held, Unreachable
 from heliograph.flow import runner as runners
 from heliograph.flow.runner import EngineOnce, Runner
-from heliograph.flow.status import FlowStatus, Generation
+from heliograph.health.status import FlowStatus, Generation
 from heliograph.types import Cluster, Flow, Policies
 from tests.kit import wait_until
 

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heliograph.errors import ConfigError
-from heliograph.flow.status import FlowReport, FlowStatus, Order, ParkedPartition
+from heliograph.health.status import FlowReport, FlowStatus, Order, ParkedPartition
 from heliograph.http import server as server_module
 from heliograph.http.chunks import Chunks
 from heliograph.http.message import BODY_LIMIT_BYTES, HEAD_LIMIT_BYTES, Refused, Request, Response, parse_head

@@ -28,18 +28,22 @@ ROOMS: dict[str, set[str]] = {
     "spark": {"mirror", "batch", "cache"},  # a border: the engine; batch only to warm its kernels
     "state": {"wire", "batch", "policy", "formats", "mirror"},  # topics of ours that hold state
     "sync": {"wire", "batch", "policy", "formats", "mirror", "state"},  # what is kept equal beside the records
-    "flow": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "spark"},  # coordinators
-    "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "flow"},  # looking before and after
+    "health": {"mirror"},  # pure: how partitions are, and in what shape that is told; of mirror how tasks say it
+    # which partitions go where, and from where on
+    "survey": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health"},
+    "flow": {"wire", "policy", "mirror", "state", "sync", "health", "survey", "spark", "batch"},  # coordinators
+    # looking before and after
+    "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health", "survey", "flow"},
     "messages": {"wire", "batch", "policy", "formats", "mirror"},  # looked at and made up; of mirror the formats
-    "metrics": {"flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
-    "http": {"state", "flow", "metrics"},  # a border: sockets
+    "metrics": {"health", "flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
+    "http": {"state", "health", "flow", "metrics"},  # a border: sockets
     # Flows as Kafka Connect's connectors: its files, its topics, its API
-    "connect": {"config", "policy", "batch", "mirror", "state", "flow", "review", "wire", "http"},
+    "connect": {"config", "policy", "batch", "mirror", "state", "health", "flow", "review", "wire", "http"},
     "embedded": {"cache"},
     "control": set(),  # a border: sockets
     "workers": set(),  # a border: sockets; Connect workers, ours or not
     "cli": {
-        *("config", "policy", "state", "sync", "flow", "review", "messages", "wire"),
+        *("config", "policy", "state", "sync", "health", "survey", "flow", "review", "messages", "wire"),
         *("embedded", "http", "metrics", "control", "connect", "workers"),
     },
 }
@@ -58,7 +62,7 @@ BORDERS: dict[str, set[str]] = {
 }
 # What a pure room may not touch: the outside world. (A thread is not: batch loads its kernels in one.)
 OUTSIDE = {"socket", "ssl", "subprocess", "asyncio", "selectors", "structlog", "logging"}
-PURE = ("policy", "javaregex", "formats", "config", "batch")
+PURE = ("policy", "javaregex", "formats", "config", "batch", "health")
 
 
 def modules() -> list[Path]:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.cli.metrics import page as documentation
-from heliograph.flow.status import CapStatus, FlowReport, FlowStatus, PartitionStatus
 from heliograph.flow.tally import COUNTERS
+from heliograph.health.status import CapStatus, FlowReport, FlowStatus, PartitionStatus
 from heliograph.metrics.exposition import Buckets, Page, accepts_openmetrics
 from heliograph.metrics.figures import page
 from heliograph.metrics.table import METRICS, Kind

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from heliograph.cli.current import summary
-from heliograph.flow.starts import Bounds
-from heliograph.flow.status import FlowReport, FlowStatus, ParkedPartition
+from heliograph.health.status import FlowReport, FlowStatus, ParkedPartition
 from heliograph.mirror.incidents import Incident, Kind
 from heliograph.mirror.positions import SEQUENCES, Position
 from heliograph.review.audit import Checked, Refusals, verdict
 from heliograph.review.goal import PATIENCE_S, Goal, Left
+from heliograph.survey.starts import Bounds
 from heliograph.types import TopicPartition
 from heliograph.wire.codes import broker_error
 

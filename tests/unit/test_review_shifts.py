@@ -9,11 +9,11 @@ import pytest
 
 from heliograph.cli.offsets import preview
 from heliograph.errors import ConfigError
-from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, resolve
 from heliograph.mirror.positions import Position
 from heliograph.review import shifts
 from heliograph.review.shifts import Shift, consequences, select
 from heliograph.review.standing import Standing
+from heliograph.survey.starts import Bounds, NoStart, Start, beginnings, resolve
 from heliograph.types import Cluster, Flow, StartPoint, StartRule, TopicPartition
 from heliograph.wire.codes import broker_error
 

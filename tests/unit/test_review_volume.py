@@ -7,10 +7,10 @@ from typing import Any
 from heliograph.batch import Record, encode
 from heliograph.cli.plan import NOTHING, SOMETHING, WRONG, _code, _lines
 from heliograph.errors import BrokerError, ConfigError
-from heliograph.flow.starts import Bounds
 from heliograph.review.forecast import Begin, FlowForecast
 from heliograph.review.rehearsal import Deed
 from heliograph.review.volume import Copy, copies
+from heliograph.survey.starts import Bounds
 from heliograph.types import TopicPartition
 from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED, broker_error
 

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from heliograph.batch.split import target_of
-from heliograph.flow.division import Misfit, Shape, begun, shape
 from heliograph.mirror import offsetmap
 from heliograph.mirror.offsetmap import Runs, Span, Subject
 from heliograph.mirror.positions import Position, join
 from heliograph.state.offsets import OffsetMap
+from heliograph.survey.division import Misfit, Shape, begun, shape
 from heliograph.sync.divided import Divided, Topic
 from heliograph.types import Cluster, CountRule, Flow, TopicPartition
 from heliograph.wire import Committed

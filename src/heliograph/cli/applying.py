@@ -25,7 +25,7 @@ from heliograph.config import load as loading
 from heliograph.config.diff import Difference, differences
 from heliograph.config.model import Config
 from heliograph.errors import ConfigError, HeliographError
-from heliograph.flow.status import Generation
+from heliograph.health.status import Generation
 from heliograph.types import Flow
 
 if TYPE_CHECKING:

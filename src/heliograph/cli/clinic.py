@@ -15,8 +15,8 @@ from heliograph.cli.patient import ASKED_AT_ONCE, Patient, Seen
 from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
-from heliograph.flow.stages import put_back_as
 from heliograph.policy import partitions_of, positions_topic, remote_topic, should_multiplex, should_replicate
+from heliograph.survey.stages import put_back_as
 from heliograph.types import Cluster, Demux, Flow
 from heliograph.wire.acls import DESCRIBE, READ, WRITE
 from heliograph.wire.cluster import Client

@@ -14,7 +14,7 @@ import click
 from heliograph.cli.chosen import columns
 from heliograph.cli.main import say
 from heliograph.errors import HeliographError
-from heliograph.flow.status import Runner
+from heliograph.health.status import Runner
 from heliograph.review.audit import Checked, audit, compared
 from heliograph.review.goal import Goal, Left
 from heliograph.types import Flow

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heliograph.cli import show
-from heliograph.flow.status import FlowReport, FlowStatus
+from heliograph.health.status import FlowReport, FlowStatus
 from heliograph.types import Flow
 
 # From what asks most for a look to what asks least; a row shows the first that any of its flows is in.

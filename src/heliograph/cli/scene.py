@@ -20,7 +20,7 @@ from heliograph.cli.traffic import Events
 from heliograph.embedded.java import find_java
 from heliograph.embedded.kafka import Kafka
 from heliograph.errors import EmbeddedError
-from heliograph.flow.status import FlowStatus, Runner
+from heliograph.health.status import FlowStatus, Runner
 
 REFRESH_S = 2.0  # refresh.topics.interval.seconds of the demos
 CATCH_UP_S = 180.0  # a lone demo needs a second or two; on a machine ten times overloaded a minute was seen

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from heliograph.flow.status import FlowStatus, ParkedPartition
+from heliograph.health.status import FlowStatus, ParkedPartition
 
 COLOURS = {
     "running": "green",

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import NoReturn
 
 from heliograph.cli.show import View
-from heliograph.flow.status import FlowStatus, Runner
+from heliograph.health.status import FlowStatus, Runner
 
 STOP_S = 4.0  # what a runner gets to end in order; the rest of the 5 s is for threads and the interpreter
 START_S = 1.0  # what a start that is broken off gets

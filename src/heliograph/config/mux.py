@@ -5,7 +5,7 @@
 
 Answers for what contradicts itself, for what is left of the pair's own flow, and for the flows that do it: one that
 puts the topics into the shared one, and one for each hub that puts all its spokes' records back. What they do is
-`flow.stages`' affair.
+`survey.stages`' affair.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from heliograph.connect.service import Service
 from heliograph.connect.shapes import offsets_json
 from heliograph.errors import HeliographError
 from heliograph.flow.helm import Steered
-from heliograph.flow.status import FlowReport, Scope, Word
+from heliograph.health.status import FlowReport, Scope, Word
 from heliograph.http.message import Request, Response
 from heliograph.http.pages import Pages
 from heliograph.http.routing import Handler, Route

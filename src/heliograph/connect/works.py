@@ -19,7 +19,7 @@ from heliograph.flow.coordinator import Coordinator
 from heliograph.flow.hub import Hub
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, PartitionStatus
+from heliograph.health.status import FlowReport, PartitionStatus
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow

@@ -16,14 +16,14 @@ from heliograph.flow.caps import Caps
 from heliograph.flow.observer import Observer
 from heliograph.flow.plan import deal, task_count
 from heliograph.flow.sizing import Sizing
-from heliograph.flow.staged import may_begin, staged_lanes
 from heliograph.flow.tally import Tally
-from heliograph.flow.topics import Route
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.offsetmap import Subject
 from heliograph.state.incidents import Incidents
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.staged import may_begin, staged_lanes
+from heliograph.survey.topics import Route
 from heliograph.types import Flow, TopicPartition
 
 # An epoch's length, in parts of what was asked for. Flows that begin together would turn the page together every time:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.flow.relay import TaskKey
-from heliograph.flow.status import CapStatus
 from heliograph.flow.tally import RATE_WINDOW_S, Tally
+from heliograph.health.status import CapStatus
 from heliograph.policy import cap_of
 from heliograph.types import Cap, Flow, TopicPartition
 

@@ -23,10 +23,8 @@ import structlog
 from heliograph.errors import HeliographError
 from heliograph.flow import changes
 from heliograph.flow import report as reports
-from heliograph.flow.amends import Amends
 from heliograph.flow.assignments import Assignments
 from heliograph.flow.caps import Caps
-from heliograph.flow.claims import Claims
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
 from heliograph.flow.observer import Observer
@@ -34,20 +32,22 @@ from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
 from heliograph.flow.orders import Orders
 from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.reach import same_cluster
-from heliograph.flow.recovery import Recovery
 from heliograph.flow.relay import Relay, TaskKey, Voice
 from heliograph.flow.report import Course, Look
 from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.stages import put_back, survey_of
-from heliograph.flow.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.flow.tally import Tally
 from heliograph.flow.tenure import Tenure
-from heliograph.flow.topics import Route, Survey
+from heliograph.health.recovery import Recovery
+from heliograph.health.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.state.incidents import LOOK_EVERY_S, Incidents
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.amends import Amends
+from heliograph.survey.claims import Claims
+from heliograph.survey.stages import put_back, survey_of
+from heliograph.survey.topics import Route, Survey
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

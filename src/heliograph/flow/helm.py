@@ -21,8 +21,8 @@ from heliograph.errors import HeliographError
 from heliograph.flow.observer import Observer
 from heliograph.flow.orders import Orders
 from heliograph.flow.relay import Relay, Voice
-from heliograph.flow.status import Order, Scope, Word
-from heliograph.flow.topics import Route
+from heliograph.health.status import Order, Scope, Word
+from heliograph.survey.topics import Route
 from heliograph.types import TopicPartition
 
 log = structlog.get_logger()

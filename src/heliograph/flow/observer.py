@@ -1,7 +1,7 @@
 """What is seen of a flow's partitions: by the tasks that copy them, and by the coordinator's own look at the source.
 
 Answers for putting the sightings together and for the reason in words when a partition does not move; whether that is
-ill is decided by `flow.health`. The two looks are independent on purpose: a task that lost sight of a partition
+ill is decided by `health.verdict`. The two looks are independent on purpose: a task that lost sight of a partition
 believes it idle, and only somebody else can know better.
 
 Thread-safe by one lock: reports come from a thread a task, questions from whoever shows the flow.
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heliograph.flow.health import Health, Progress, Verdict
 from heliograph.flow.relay import TaskKey
-from heliograph.flow.status import Order, PartitionStatus
 from heliograph.flow.tally import Tally
+from heliograph.health.status import Order, PartitionStatus
+from heliograph.health.verdict import Health, Progress, Verdict
 from heliograph.mirror.timing import Histogram, Spread
 from heliograph.sync.windows import Window
 from heliograph.types import TopicPartition

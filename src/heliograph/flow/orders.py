@@ -23,7 +23,7 @@ import structlog
 
 from heliograph import policy
 from heliograph.batch import Record
-from heliograph.flow.status import Order, Scope, Word
+from heliograph.health.status import Order, Scope, Word
 from heliograph.mirror.positions import partition_for
 from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow, TopicPartition

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.flow.status import FlowReport, PartitionStatus
+from heliograph.health.status import FlowReport, PartitionStatus
 
 
 def outline(report: FlowReport) -> dict[str, Any]:

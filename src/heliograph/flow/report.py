@@ -11,13 +11,13 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 
-from heliograph.flow.health import Health, Summary, summary
 from heliograph.flow.observer import Observer
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import SOUND, CapStatus, FlowReport, FlowStatus, Order, ParkedPartition, PartitionStatus
 from heliograph.flow.tally import Tally
-from heliograph.flow.topics import Survey
+from heliograph.health.status import SOUND, CapStatus, FlowReport, FlowStatus, Order, ParkedPartition, PartitionStatus
+from heliograph.health.verdict import Health, Summary, summary
 from heliograph.state.incidents import Counts
+from heliograph.survey.topics import Survey
 from heliograph.types import Flow, TopicPartition
 
 FRESH_S = 3600.0  # an incident of the last hour is news

@@ -27,8 +27,8 @@ from heliograph.flow.hub import Hub
 from heliograph.flow.plan import epoch_length
 from heliograph.flow.reach import absent_spokes, check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
-from heliograph.flow.status import FlowReport, FlowStatus, Generation, Scope, Word
 from heliograph.flow.tenure import settle
+from heliograph.health.status import FlowReport, FlowStatus, Generation, Scope, Word
 from heliograph.types import Flow
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from heliograph.flow.chores import Chore
 from heliograph.flow.ends import LOOK_EVERY_S, Ends
 from heliograph.flow.observer import Observer
-from heliograph.flow.places import ASK_S
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.places import ASK_S
 from heliograph.sync.acls import AclSync
 from heliograph.sync.checkpoints import Checkpoints
 from heliograph.sync.configs import ConfigSync

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from heliograph.errors import ControlError, FlowError
 from heliograph.flow.helm import Steered
 from heliograph.flow.outline import outline
-from heliograph.flow.status import FlowReport, Generation, Scope, Word
+from heliograph.health.status import FlowReport, Generation, Scope, Word
 
 WORDS: Mapping[str, Word] = {"pause": "paused", "stop": "stopped", "resume": "running"}
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heliograph.flow.status import ParkedPartition
+from heliograph.health.status import ParkedPartition
 from heliograph.types import TopicPartition
 
 COUNTERS = ("records", "bytes", "batches", "skipped", "retries", "resyncs", "repeated", "lost")

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from heliograph import __version__
-from heliograph.flow.status import FlowReport, Generation, PartitionStatus
+from heliograph.health.status import FlowReport, Generation, PartitionStatus
 from heliograph.http.message import Request, Response
 from heliograph.http.routing import Route
 from heliograph.metrics.exposition import OPENMETRICS, TEXT, accepts_openmetrics

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from heliograph import __version__
-from heliograph.flow.health import Health
-from heliograph.flow.status import STATES, FlowReport, Generation, PartitionStatus
+from heliograph.health.status import STATES, FlowReport, Generation, PartitionStatus
+from heliograph.health.verdict import Health
 from heliograph.metrics.exposition import Buckets, Page, Values
 from heliograph.metrics.table import CHECKPOINT_CONNECTOR, SOURCE_CONNECTOR
 from heliograph.mirror.incidents import Kind

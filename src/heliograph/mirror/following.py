@@ -2,7 +2,7 @@
 record goes only where records of its kind may go, and everything else is strange, and kept (`mirror.warden`).
 
 Answers for names alone, the same in the coordinator that makes the targets and in the task that divides records. What
-partitions a topic can have is known where its source is asked (`flow.places`), and told as `PutBack.refused`.
+partitions a topic can have is known where its source is asked (`survey.places`), and told as `PutBack.refused`.
 
 Invariant: the judgement is about the target, which has a prefix, not about the name in the label. A label may name the
 shared topic without its prefix, and lead into it.

@@ -2,7 +2,7 @@
 
 Asked once a second for each lane, so it only looks, never asks anybody. It names the first thing in the way: reading
 before writing. A hindrance is no verdict: a broker that is late by three seconds hinders, and the copy may still be
-sound; whether it is, is decided by progress (`flow.health`). The words hold no seconds, so that they stay the same
+sound; whether it is, is decided by progress (`health.verdict`). The words hold no seconds, so that they stay the same
 while nothing changes, and a report need not repeat them.
 """
 

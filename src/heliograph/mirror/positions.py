@@ -17,9 +17,9 @@ Invariants of a log of records of one key, read in order:
      producer id of its own, all claimed by one record. a to d hold for each; the first strand's id stands for all, and
      `offset` is that of the one least far, from which MM2 would go on.
   f. A record that cannot be read changes nothing. Only a tombstone says that there is no position.
-  g. Where strands go to partitions of any topics (`flow.stages`), the position names these targets beside them. Strands
-     are added as targets are found, at the end, and never taken away; a record of before that says less of some. Of two
-     claims of a target the first wins, as in b.
+  g. Where strands go to partitions of any topics (`survey.stages`), the position names these targets beside them.
+     Strands are added as targets are found, at the end, and never taken away; a record of before that says less of
+     some. Of two claims of a target the first wins, as in b.
   h. A new era of such a position may leave strands their producer ids and counts: it is about the others alone, and
      the claim that follows has the same ids for those that were left.
 """

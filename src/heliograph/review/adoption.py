@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from heliograph import policy
 from heliograph.batch import Record
 from heliograph.flow.presence import Holder, has_workers, holders, mm2_group, mm2_state
-from heliograph.flow.starts import NoStart, Start, beginnings
 from heliograph.formats import Heartbeat
 from heliograph.review.standing import Standing, stand
 from heliograph.state.compacted import CompactedLog
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.starts import NoStart, Start, beginnings
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 from heliograph.wire.groups import EMPTY

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 from heliograph import policy
 from heliograph.errors import BrokerError, VersionUnsupported
-from heliograph.flow.starts import Bounds, NoStart, bounds
 from heliograph.mirror.annals import IncidentLog
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.ledger import advance
@@ -27,6 +26,7 @@ from heliograph.review.comparison import compare, stretch
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.state.quarantine import Quarantine
+from heliograph.survey.starts import Bounds, NoStart, bounds
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

@@ -1,6 +1,6 @@
 """What a start would make, alter and copy: the flows of a file, rehearsed. Writes nothing.
 
-Runs the code that really does it (`flow.topics`, `stages`, `amends`, `configs`, `acls`, `compacted`, `starts`) on
+Runs the code that really does it (`survey.topics`, `stages`, `amends`, `configs`, `acls`, `compacted`, `starts`) on
 clients that only keep what they were asked to do (`review.rehearsal`). What one flow makes another may copy, heartbeats
 among it, so all are gone through again until nothing new comes of it.
 
@@ -15,12 +15,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from heliograph.errors import HeliographError
-from heliograph.flow.amends import Amends
 from heliograph.flow.reach import check_clusters, check_targets
-from heliograph.flow.stages import put_back, put_back_as, survey_of
-from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, bounds
-from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import Route, Survey
+from heliograph.health.status import ParkedPartition
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position
@@ -28,6 +24,10 @@ from heliograph.review.rehearsal import Deed, Rehearsal, World
 from heliograph.review.volume import Copy, copies
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.amends import Amends
+from heliograph.survey.stages import put_back, put_back_as, survey_of
+from heliograph.survey.starts import Bounds, NoStart, Start, beginnings, bounds
+from heliograph.survey.topics import Route, Survey
 from heliograph.sync.acls import AclSync
 from heliograph.sync.checkpoints import Checkpoints
 from heliograph.sync.configs import ConfigSync

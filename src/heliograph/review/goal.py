@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.errors import BrokerError
-from heliograph.flow.status import FlowReport, ParkedPartition
+from heliograph.health.status import FlowReport, ParkedPartition
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

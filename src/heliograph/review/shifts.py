@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from heliograph import policy
 from heliograph.errors import ConfigError
-from heliograph.flow.starts import Bounds, NoStart, Start, beginnings, resolve
 from heliograph.mirror.positions import Position
 from heliograph.review.standing import Standing
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.starts import Bounds, NoStart, Start, beginnings, resolve
 from heliograph.types import Flow, StartPoint, TopicPartition
 from heliograph.wire import Client
 

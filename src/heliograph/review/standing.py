@@ -11,11 +11,11 @@ from uuid import UUID
 
 from heliograph import policy
 from heliograph.errors import BrokerError, VersionUnsupported
-from heliograph.flow.stages import shared_partition
-from heliograph.flow.starts import Bounds, NoStart, bounds
 from heliograph.mirror.ledger import already_there
 from heliograph.mirror.positions import Position
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.stages import shared_partition
+from heliograph.survey.starts import Bounds, NoStart, bounds
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

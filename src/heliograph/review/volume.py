@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from heliograph.batch import headers
 from heliograph.errors import BrokerError, WireError
-from heliograph.flow.starts import Bounds, NoStart, bounds
+from heliograph.survey.starts import Bounds, NoStart, bounds
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

@@ -67,7 +67,7 @@ class OffsetMap:
 
     def ensure(self) -> None:
         flow = self._flow
-        if flow.staged:  # nobody's offsets are translated by it, and where lanes meet in a partition each record is a run
+        if flow.staged:  # nobody's offsets are translated by it
             return
         try:
             self._log.ensure_storage(flow)

@@ -1,6 +1,6 @@
 """Partitions that nobody has claimed yet: where each begins, and its producer id (rule G); or why it may not begin.
 
-`flow.starts` says where, this asks both clusters and claims. What may not begin is parked until the next plan looks
+`survey.starts` says where, this asks both clusters and claims. What may not begin is parked until the next plan looks
 again: it is not copied and not looked at for progress, and all others go on.
 
 Used by the thread that plans; `started` may be asked by any.
@@ -14,13 +14,13 @@ from dataclasses import replace
 import structlog
 
 from heliograph.errors import WireError
-from heliograph.flow.starts import NoStart, beginnings
-from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import Route, Survey
+from heliograph.health.status import ParkedPartition
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog, Wanted
+from heliograph.survey.starts import NoStart, beginnings
+from heliograph.survey.topics import Route, Survey
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 

@@ -4,7 +4,7 @@ The one place that decides it: the coordinator asks before it claims (rule G: th
 `offsets` ask to say what would be. Reads the source, writes nothing.
 
 Invariants:
-  a. A start never moves a partition that has a position. What begins anew has one too, which `flow.amends`
+  a. A start never moves a partition that has a position. What begins anew has one too, which `survey.amends`
      gave it.
   b. An offset that the file gives is meant for the log that was there when it was written: one behind the log's end is
      refused with the numbers.

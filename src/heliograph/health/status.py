@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-from heliograph.flow.health import Health
+from heliograph.health.verdict import Health
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.timing import Histogram, Spread
 
@@ -134,7 +134,7 @@ class PartitionStatus:
     topic: str
     partition: int
     remote_topic: str
-    state: str  # flow.health.Health
+    state: str  # verdict.Health
     reason: str  # in words, with seconds
     because: str  # the same without, for whoever groups by it
     stalled_s: float

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from heliograph import policy
-from heliograph.flow.starts import created_again
 from heliograph.mirror.positions import Position
+from heliograph.survey.starts import created_again
 from heliograph.types import Flow, TopicPartition
 
 

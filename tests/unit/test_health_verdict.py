@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heliograph.flow.health import LIMIT_S, NO_REASON, Health, Progress, Verdict, summary
-from heliograph.flow.recovery import Recovery
+from heliograph.health.recovery import Recovery
+from heliograph.health.verdict import LIMIT_S, NO_REASON, Health, Progress, Verdict, summary
 from heliograph.types import TopicPartition
 
 WHY = "east broker 127.0.0.1:9092: refused; tried again within 2 s"

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from heliograph.errors import BrokerError
-from heliograph.flow.amends import Amends
-from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.incidents import Book, encode, key_of
 from heliograph.mirror.positions import Position, decode, fold, join
 from heliograph.mirror.positions import encode as write_position
 from heliograph.state.positions import PositionsLog, Wanted
+from heliograph.survey.amends import Amends
+from heliograph.survey.topics import Route, Survey
 from heliograph.types import Cluster, Flow, Policies, TopicPartition
 from heliograph.wire import TopicMeta
 

@@ -1,14 +1,14 @@
 """The lanes of a source partition whose records go through a stage: one for each strand of its position.
 
 Answers for every strand having a lane, also where a target is gone; which targets have a place is said by the route
-(`flow.stages`), where strands stand by the position.
+(`survey.stages`), where strands stand by the position.
 """
 
 from __future__ import annotations
 
-from heliograph.flow.topics import Route
 from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.positions import Position
+from heliograph.survey.topics import Route
 from heliograph.types import TopicPartition
 
 

@@ -3,7 +3,7 @@
 Mux: topics of a cluster go into one shared topic, there or on another cluster, each source partition into one of its
 partitions. Demux: the records of shared topics go back to where their labels say they came from, on the same cluster.
 Both are strands to the rest of the house: of one source partition, each with a producer id, a sequence and a position
-of its own. Here is what a survey comes to for them; topics are made by `flow.places`.
+of its own. Here is what a survey comes to for them; topics are made by `survey.places`.
 
 Invariants:
   a. A source partition goes to one shared partition for good: where its position says, whatever the number is now. So
@@ -23,12 +23,12 @@ import structlog
 
 from heliograph import policy
 from heliograph.batch.labels import Stamp, chosen
-from heliograph.flow.places import Places, Unplaced
-from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import TOPIC_NAME, Route, Survey, Topics, Trouble, Withhold
+from heliograph.health.status import ParkedPartition
 from heliograph.mirror.assignment import PutBack, Stage
 from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, murmur2
+from heliograph.survey.places import Places, Unplaced
+from heliograph.survey.topics import TOPIC_NAME, Route, Survey, Topics, Trouble, Withhold
 from heliograph.types import Demux, Flow, Mux, TopicPartition
 from heliograph.wire import Client, TopicMeta
 

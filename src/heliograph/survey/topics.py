@@ -3,7 +3,7 @@
 Reads both clusters' metadata, applies the policy, creates what is missing with the source's partition count and
 settings, and adds partitions where the source has more. A remote topic with more partitions is left as it is; what
 cannot be made is parked, with the reason. With the identity policy the target's topic of that name is the remote topic.
-Where the file chooses the number of partitions, `flow.division` says what follows from it.
+Where the file chooses the number of partitions, `survey.division` says what follows from it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError
-from heliograph.flow import division
-from heliograph.flow.division import Misfit, Shape
-from heliograph.flow.status import ParkedPartition
+from heliograph.health.status import ParkedPartition
 from heliograph.mirror.assignment import Stage
 from heliograph.mirror.positions import Position
+from heliograph.survey import division
+from heliograph.survey.division import Misfit, Shape
 from heliograph.sync.configs import ConfigSync, Entries, creation_configs, needs_durability
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
@@ -44,7 +44,7 @@ class Route:
     remote: TopicPartition  # of a divided topic: the first of the strands
     max_batch_bytes: int
     strands: tuple[TopicPartition, ...] = ()  # of a divided topic: all remote partitions, in order
-    stages: tuple[Stage, ...] = ()  # what is done to the records of each strand (`flow.stages`)
+    stages: tuple[Stage, ...] = ()  # what is done to the records of each strand (`survey.stages`)
     limits: tuple[int, ...] = ()  # with stages: the max_batch_bytes of each strand
 
     @property

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from heliograph.flow.claims import Claims
-from heliograph.flow.topics import Route, Survey
 from heliograph.mirror.assignment import PutBack
 from heliograph.mirror.positions import Position, join, new_era
 from heliograph.state.positions import Wanted
+from heliograph.survey.claims import Claims
+from heliograph.survey.topics import Route, Survey
 from heliograph.types import Cluster, Flow, TopicPartition
 
 SHARED = TopicPartition("mux", 0)

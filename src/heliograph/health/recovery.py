@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heliograph.flow.health import Health, Verdict
+from heliograph.health.verdict import Health, Verdict
 from heliograph.types import TopicPartition
 
 FIRST_S, MOST_S = 30.0, 600.0  # between two cures: doubling

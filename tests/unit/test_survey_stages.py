@@ -10,13 +10,13 @@ import pytest
 
 from heliograph.batch.labels import Stamp
 from heliograph.errors import BrokerError, Unreachable
-from heliograph.flow import places
-from heliograph.flow.staged import may_begin, staged_lanes
-from heliograph.flow.stages import DemuxSurvey, MuxSurvey, shared_partition
-from heliograph.flow.topics import Route, Trouble
 from heliograph.mirror.assignment import PutBack
 from heliograph.mirror.following import Following
 from heliograph.mirror.positions import Position, join
+from heliograph.survey import places
+from heliograph.survey.staged import may_begin, staged_lanes
+from heliograph.survey.stages import DemuxSurvey, MuxSurvey, shared_partition
+from heliograph.survey.topics import Route, Trouble
 from heliograph.types import MUX_HEADERS, Cluster, Demux, Flow, Mux, TopicPartition
 from heliograph.wire import ConfigEntry, NewTopic, TopicMeta, broker_error
 from heliograph.wire.metadata import Metadata, PartitionMeta

@@ -28,13 +28,13 @@ from uuid import UUID
 import structlog
 
 from heliograph.errors import HeliographError
-from heliograph.flow.starts import created_again
-from heliograph.flow.status import ParkedPartition
-from heliograph.flow.topics import Route, Survey, Trouble
+from heliograph.health.status import ParkedPartition
 from heliograph.mirror.incidents import Incident, Kind
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position, join, new_era
 from heliograph.state.positions import PositionsLog
+from heliograph.survey.starts import created_again
+from heliograph.survey.topics import Route, Survey, Trouble
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
 from heliograph.wire.codes import TOPIC_ALREADY_EXISTS
