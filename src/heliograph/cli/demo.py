@@ -53,7 +53,7 @@ def command(ctx: click.Context, seconds: float | None, rate: int, partitions: in
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx)
         return None
-    with watch.stopping() as stop, ExitStack() as stack:
+    with watch.stopping(scene.STOP_S) as stop, ExitStack() as stack:
         begun = time.monotonic()
         clusters = stack.enter_context(scene.clusters(TOPICS, partitions))
         runner = make_runner(_flows(clusters), None, {}, 60.0)

@@ -61,7 +61,7 @@ def command(count: int, seconds: float | None, rate: int, partitions: int, via: 
     from heliograph.config.load import parse
 
     names = [f"spoke{number}" for number in range(1, count + 1)]
-    with watch.stopping() as stop, ExitStack() as stack:
+    with watch.stopping(scene.STOP_S) as stop, ExitStack() as stack:
         begun = time.monotonic()
         topics: dict[str, Sequence[str]] = {HUB: (), **dict.fromkeys(names, TOPICS)}
         clusters = stack.enter_context(scene.clusters(topics, partitions, BROKER_CONFIG))

@@ -43,6 +43,9 @@ class FirstRecord:
             print(f"✓ first record mirrored {after_s:.1f} s after the command", file=sys.stderr)
 
 
+STOP_S = 2.0  # of the 5 s in which a demo ends: clusters end behind the flows, and nobody needs the positions
+
+
 @dataclass(frozen=True, slots=True)
 class Play:
     """A demo that is set up. `level`: whether the copies are as long as their sources, by the clusters' own word, not

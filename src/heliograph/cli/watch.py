@@ -31,7 +31,8 @@ HANDLED = (signal.SIGINT, signal.SIGTERM)
 class Stop:
     """Whether somebody asked us to end."""
 
-    def __init__(self) -> None:
+    def __init__(self, order_s: float = STOP_S) -> None:
+        self._order_s = order_s
         self._asked = threading.Event()
         self._asked_at_s = 0.0
 
@@ -43,7 +44,7 @@ class Stop:
     def left_s(self) -> float:
         """What is left of the time to end in order."""
         gone_s = time.monotonic() - self._asked_at_s if self.asked else 0.0
-        return max(STOP_S - gone_s, 0.2)
+        return max(self._order_s - gone_s, 0.2)
 
     def ask(self) -> None:
         self._asked_at_s = time.monotonic()
@@ -59,9 +60,9 @@ class Stop:
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
-    """Inside, the two signals ask to stop."""
-    stop = Stop()
+def stopping(order_s: float = STOP_S) -> Iterator[Stop]:
+    """Inside, the two signals ask to stop. `order_s`: what a runner then gets to end in order."""
+    stop = Stop(order_s)
     before = {number: signal.signal(number, stop.handle) for number in HANDLED}
     try:
         yield stop
