@@ -68,13 +68,15 @@ def alter_topic(client: Mapping[str, str], name: str, changes: Mapping[str, str 
     operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
     entries = [ConfigEntry(key, new, incremental_operation=operations[new is None]) for key, new in changes.items()]
     resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-    AdminClient(dict(client)).incremental_alter_configs([resource])[resource].result(30)
+    admin = AdminClient(dict(client))  # held: without it its answers never come
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def own_settings(client: Mapping[str, str], name: str) -> dict[str, str]:
     """What is set on the topic itself."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    entries = AdminClient(dict(client)).describe_configs([resource])[resource].result(30)
+    admin = AdminClient(dict(client))
+    entries = admin.describe_configs([resource])[resource].result(30)
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {key: str(entry.value) for key, entry in entries.items() if entry.source == own}
 
