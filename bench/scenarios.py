@@ -78,9 +78,8 @@ class Scenario:
 
 # A partition's first index entry touches a page of a sparse file that the broker holds mapped. On a virtual disk that
 # page can take 46 ms while its request waits: at Kafka's default of 4096 bytes the partitions of `many` all came
-# to it half a minute in, and the source took 20 records a second, whoever copied; those of `spokes` too, whose producer
-# then waited 24 s for its acknowledgements. Only there: with few partitions a sparse index makes brokers scan up to a
-# MiB of small batches for every fetch at a log's end.
+# to it half a minute in, and the source took 20 records a second, whoever copied. Only there: with few partitions a
+# sparse index makes brokers scan up to a MiB of small batches for every fetch at a log's end.
 SPARSE_INDEX = (("index.interval.bytes", str(1 << 20)),)
 
 ROUND_TRIP_MS = 100
@@ -165,7 +164,7 @@ SCENARIOS: dict[str, Scenario] = {
             "spokes",
             "20 spokes of 20 topics, 20 records/s each and one spoke at 400, to one hub",
             "spokes", 0, 230, partitions=1, rate_per_s=20, seconds=180, peers=(HELIOGRAPH,),
-            spokes=20, topics=20, flood=20, by_default=False, topic_config=SPARSE_INDEX,
+            spokes=20, topics=20, flood=20, by_default=False,
         ),
         Scenario(
             "soak",

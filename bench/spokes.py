@@ -8,8 +8,10 @@ broker, and the one flow that puts back. From being produced on the spoke to bei
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from confluent_kafka import TopicPartition
 
@@ -19,14 +21,15 @@ from bench.peers import Job, launched
 from bench.results import Row
 from bench.rig import Rig
 from bench.scenarios import Scenario
-from bench.stream import Sink, Source
+from bench.stream import Sink, Source, stamped
 from bench.turns import DRAIN_S, Say, await_, last_words, streamed
 from bench.watch import Watch, verdict
 
 FLOODS = 0  # which spoke
-# At the full rates before it counts. The first entry of a log's index can cost the broker 46 ms on a slow disk, and the
-# shared topics' eighty partitions all come to theirs in these seconds.
-WARM_S = 30
+# A log's index begins with the append behind its first 4096 bytes, and on a slow disk that costs the broker 46 ms: with
+# twelve hundred partitions half a minute of standing still, were it left to the small records. So the first are large.
+FIRST, FIRST_BYTES = 2, 5000
+WARM_S = 30  # at the full rates before it counts: brokers' JVMs, and what waits since the start
 START_LIMIT_S = 400  # until every topic of every spoke is at the hub: each is made when its first record comes
 
 
@@ -54,22 +57,30 @@ def _topics(scenario: Scenario) -> list[list[str]]:
 
 
 class Feed(Source):
-    """Produces to all spokes: first a record to every topic, then a trickle, then at the rates."""
+    """Produces to all spokes: first two large records to every topic, then a trickle, then at the rates."""
 
     TRICKLE_PER_S = 100  # in all while they start, so that nobody starts with a backlog
+    LINGER_MS = 5  # as Java's producers
 
     def __init__(self, watch: Watch, scenario: Scenario) -> None:
         rate_per_s = scenario.rate_per_s * (scenario.spokes - 1 + scenario.flood)
         super().__init__(watch, "", 1, rate_per_s, scenario.value_bytes)
-        every = (topic for some in _topics(scenario) for topic in some)
+        every = [topic for some in _topics(scenario) for topic in some] * FIRST
         self._order = itertools.chain(every, topics_in_turn(scenario))
+        large = itertools.islice(stamped(random.Random(21), FIRST_BYTES), len(every))
+        self._values = itertools.chain(large, self._values)
 
     def _place(self) -> tuple[str, bytes | None, int]:
         return next(self._order), None, 0
 
 
 class SpokesSink(Sink):
-    """Reads all topics at the hub, and keeps arrivals by spoke."""
+    """Reads all topics at the hub, and keeps arrivals by spoke.
+
+    Every 50 ms, which counts against us: a fetch makes the broker look at all four hundred partitions, and one for
+    every record would take the hub's core for looking on."""
+
+    FETCHING: ClassVar[dict[str, int]] = {"fetch.min.bytes": 1 << 20, "fetch.wait.max.ms": 50}
 
     def __init__(self, watch: Watch, topics: Sequence[str]) -> None:
         super().__init__(watch, "", 0)
@@ -85,7 +96,7 @@ def spokes(rig: Rig, job: Job, run: int, say: Say) -> Row:
     scenario, source, hub = job.scenario, rig.source.watch, rig.target.watch
     topics = [topic for some in _topics(scenario) for topic in some]
     say("makes topics", 0)
-    source.create_all(topics, dict(scenario.topic_config))
+    source.create_all(topics)
     try:
         return _turn(rig, job, topics, run, say)
     finally:
@@ -109,7 +120,7 @@ def _turn(rig: Rig, job: Job, topics: Sequence[str], run: int, say: Say) -> Row:
             return Row(job.peer, run, "did not start", note=last_words(process))
         all_s = time.monotonic() - began
         with SpokesSink(hub, topics) as sink:
-            await_(lambda: len(sink.arrivals) >= len(topics), time.monotonic() + DRAIN_S)
+            await_(lambda: len(sink.arrivals) >= feed.sent - feed.TRICKLE_PER_S, time.monotonic() + DRAIN_S)
             begins, ended = streamed(feed, scenario.seconds, process, say, warm_s=WARM_S)
             finished = await_(lambda: len(sink.arrivals) >= feed.sent, time.monotonic() + DRAIN_S)
     expected, actual = ([end for topic in topics for end in watch.ends(topic, 1)] for watch in (source, hub))

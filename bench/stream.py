@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from typing import Self
+from typing import ClassVar, Self
 
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
@@ -39,6 +39,7 @@ class Source:
     """
 
     TRICKLE_PER_S = 5
+    LINGER_MS = 0
 
     def __init__(self, watch: Watch, topic: str, partitions: int, rate_per_s: int, value_bytes: int) -> None:
         self.sent = 0
@@ -46,7 +47,7 @@ class Source:
         self._topic, self._partitions = topic, partitions
         self._full_rate_per_s, self._rate_per_s = rate_per_s, self.TRICKLE_PER_S
         self._values = stamped(random.Random(20), value_bytes)
-        self._producer = Producer({**watch.settings, "linger.ms": 0, "enable.idempotence": True})
+        self._producer = Producer({**watch.settings, "linger.ms": self.LINGER_MS, "enable.idempotence": True})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
 
@@ -88,6 +89,9 @@ class Source:
 class Sink:
     """A thread that reads remote topics and keeps (moment of arrival, milliseconds since sending)."""
 
+    # The broker answers as soon as there is one byte; the wait only bounds how long an empty fetch hangs.
+    FETCHING: ClassVar[dict[str, int]] = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}
+
     def __init__(self, watch: Watch, topic: str, partitions: int) -> None:
         self.arrivals: list[tuple[float, float]] = []  # (monotonic s, latency ms)
         self._watch = watch
@@ -104,8 +108,7 @@ class Sink:
         self._thread.join()
 
     def _run(self) -> None:
-        # The broker answers as soon as there is one byte; the wait only bounds how long an empty fetch hangs.
-        with self._watch.consumer(**{"fetch.min.bytes": 1, "fetch.wait.max.ms": 100}) as consumer:
+        with self._watch.consumer(**self.FETCHING) as consumer:
             consumer.assign(self._places)
             while not self._stop.is_set():
                 message = consumer.poll(0.1)

@@ -42,10 +42,9 @@ class Watch:
             future.result(TIMEOUT_S)
         self._await_led(topic, partitions)
 
-    def create_all(self, topics: Sequence[str], config: Mapping[str, str], partitions: int = 1) -> None:
+    def create_all(self, topics: Sequence[str], partitions: int = 1) -> None:
         """Many at once: one by one, each waited for, four hundred would take a minute."""
-        new = [NewTopic(one, partitions, 1, config=dict(config)) for one in topics]
-        for future in self._admin.create_topics(new).values():
+        for future in self._admin.create_topics([NewTopic(one, partitions, 1) for one in topics]).values():
             future.result(TIMEOUT_S)
         for topic in topics:
             self._await_led(topic, partitions)
