@@ -163,7 +163,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(
             "spokes",
             "20 spokes of 20 topics, 20 records/s each and one spoke at 400, to one hub",
-            "spokes", 0, 230, partitions=1, rate_per_s=20, seconds=180, peers=(HELIOGRAPH,),
+            "spokes", 0, 230, partitions=1, rate_per_s=20, seconds=240, peers=(HELIOGRAPH,),
             spokes=20, topics=20, flood=20, by_default=False,
         ),
         Scenario(
