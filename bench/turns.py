@@ -120,7 +120,7 @@ def streamed(
 ) -> tuple[float, float]:
     """At the full rate, for so long after it has warmed up, or until the copier ends; from when to when it counts."""
     feed.full()
-    begins = time.monotonic() + min(warm_s, seconds / 2)
+    begins = time.monotonic() + min(warm_s, seconds / 4)
     ends = begins + seconds
     while time.monotonic() < ends and process.running:
         say("streams", max(0.0, 1 - (ends - time.monotonic()) / seconds))
