@@ -264,7 +264,9 @@ class Lane:
             while length and self.placed:
                 target, room = self.placed.popleft()
                 step = min(length, room)
-                if not self.spec.strands:
+                if self.spec.strands:
+                    self._note_point(source_offset, target, step)
+                else:
                     self._note_run(source_offset, target, step, 0)
                 self.next_target = target + step
                 source_offset, length = source_offset + step, length - step
@@ -457,12 +459,15 @@ class Lane:
             self._note_run(source_offset, base_offset, length, round(share * length))
             base_offset += length
 
-    def _note_strand(self, source_offset: int, target_offset: int, records: int, size: int) -> None:
+    def _note_point(self, source_offset: int, target_offset: int, records: int) -> None:
         """A strand's source offsets have holes at nearly every record: what is kept is where a stretch began."""
         if self.spec.stage is None and (self.map.last is None or self.unpointed >= POINT_EVERY):
             self.map.note(source_offset, target_offset, 1)
             self.unpointed = 0
         self.unpointed += records
+
+    def _note_strand(self, source_offset: int, target_offset: int, records: int, size: int) -> None:
+        self._note_point(source_offset, target_offset, records)
         last = self.runs[-1] if self.runs else None
         if last and last.target_offset + last.length == target_offset:
             last.length += records

@@ -235,7 +235,7 @@ class Runs:
         """Of points: before which target offset there is no record at or after this source offset."""
         at = bisect_right(self._sources, source)
         if at == 0:
-            return 0  # rule D may have passed over the first ones, which then have no point
+            return 0  # rule D may have passed over the first ones without learning their places: they have no point
         span = self._spans[at - 1]
         return span.target + min(source - span.source, span.length)
 
