@@ -1,9 +1,12 @@
-"""Where Heliograph keeps what can be fetched or made again: Kafka's jars, class archives. Nothing here writes."""
+"""Where Heliograph keeps what can be made again: Kafka's jars, class archives, what Spark needs while it runs. Nothing
+here writes."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+SPARK_FOLDER = "heliograph-spark-"  # begins the name of a process's temporary folder; its id follows
 
 
 def folder() -> Path:

@@ -101,6 +101,11 @@ def test_what_is_multiplexed_and_put_back_is_asked_about_too(
     assert checks["flow eu->eu.demux: records of us"]["ok"] is None
     assert "mux-replication_us" in checks["flow eu->eu.demux: records of us"]["detail"]
     assert f"us.{topic_name}" in checks["flow eu->eu.demux: target topics"]["detail"]
+    settings = "flow eu->eu.demux: settings of us's topics"
+    assert checks[f"{settings} in us"]["ok"] is True
+    assert "AlterConfigs" in checks[f"{settings} in eu"]["detail"]
+    assert f"us.{topic_name}" in checks[f"{settings} in eu"]["fix"]
+    assert "us->eu.sync.topic.configs.enabled = false" in checks[f"{settings} in eu"]["fix"]
     assert "mux-replication_us" in checks["flow us->eu.mux: target topics"]["detail"]
     assert "kafka-acls" in checks["flow us->eu.mux: target topics"]["fix"]
     assert before == (topics_of(primary), topics_of(guarded))

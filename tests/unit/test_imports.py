@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "config": {"policy", "javaregex"},  # pure: files in, flows out
     "wire": set(),  # a border: sockets
     "mirror": {"wire", "batch", "policy", "formats"},  # the data plane, inside a task
-    "cache": set(),  # a place, nothing else
+    "cache": set(),  # places, nothing else
     "spark": {"mirror", "batch", "cache"},  # a border: the engine; batch only to warm its kernels
     "state": {"wire", "batch", "policy", "formats", "mirror"},  # topics of ours that hold state
     "sync": {"wire", "batch", "policy", "formats", "mirror", "state"},  # what is kept equal beside the records
@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "workers": set(),  # a border: sockets; Connect workers, ours or not
     "cli": {
         *("config", "policy", "state", "sync", "health", "survey", "flow", "review", "messages", "wire"),
-        *("embedded", "http", "metrics", "control", "connect", "workers"),
+        *("embedded", "http", "metrics", "control", "connect", "workers", "cache"),
     },
 }
 EVERYBODYS = {"errors", "types"}

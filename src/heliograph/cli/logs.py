@@ -38,9 +38,16 @@ def configure(*, verbose: bool = False, debug: bool = False) -> None:
     handler = logging.StreamHandler(_Stderr())
     formatter = structlog.stdlib.ProcessorFormatter
     handler.setFormatter(formatter(foreign_pre_chain=shared, processors=[formatter.remove_processors_meta, *render]))
+    if not debug:
+        handler.addFilter(_is_not_raised)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.DEBUG if debug and name == "pyspark" else logging.WARNING)
+
+
+def _is_not_raised(record: logging.LogRecord) -> bool:
+    """py4j raises every trouble that it logs, and logs one, by the root logger, when its JVM is killed on purpose."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 def _renderers(debug: bool) -> list[Any]:

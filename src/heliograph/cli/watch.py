@@ -10,7 +10,9 @@ C. Spark is started off the main thread: there PySpark would put its own SIGINT 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from heliograph.cache import SPARK_FOLDER
 from heliograph.cli.show import View
 from heliograph.health.status import FlowStatus, Runner
 
@@ -132,11 +135,13 @@ def end(runner: Runner, stop: Stop, view: View | None = None, *, code_if_late: i
 
 def leave(code: int) -> NoReturn:
     """Out, without waiting for threads that do not end, nor for a reader of stdout that does not read. A JVM of ours
-    would notice only when it has started, and hold our terminal or pipe until then."""
+    would notice only when it has started, and hold our terminal or pipe until then; what it wrote goes with it."""
     for child in _children():
         with suppress(OSError):
             if Path(f"/proc/{child}/comm").read_text().strip() == "java":
                 os.kill(child, signal.SIGKILL)
+    for folder in Path(tempfile.gettempdir()).glob(f"{SPARK_FOLDER}{os.getpid()}-*"):
+        shutil.rmtree(folder, ignore_errors=True)  # else the next start removes it
     os._exit(code)
 
 

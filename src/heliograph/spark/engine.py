@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,12 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from heliograph.cache import SPARK_FOLDER
 from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
 from heliograph.spark import archive
 from heliograph.spark.source import NAME, FlowSource
 
-FOLDER = "heliograph-spark-"
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
 
 # Start-up is most of what these JVMs ever do: the quick compiler alone, and a collector without threads of its own.
@@ -68,7 +69,7 @@ class Engine:
         record: Path | None = None,  # write the JVM's classes there when it ends (`archive`)
     ) -> None:
         _sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{SPARK_FOLDER}{os.getpid()}-"))
         self._queries: list[StreamingQuery] = []
         local = master is None or master.startswith("local")
         chosen = {
@@ -159,7 +160,8 @@ class Engine:
             query.stop()
 
     def stop(self, timeout_s: float) -> None:
-        """End queries and the JVM. What does not end in time is killed: stopping is crashing (rules D and E)."""
+        """End queries and the JVM. What does not end in time is killed, without a word: stopping is crashing (rules D
+        and E)."""
         stopper = threading.Thread(target=self._stop, daemon=True)
         stopper.start()
         stopper.join(timeout_s)
@@ -167,10 +169,11 @@ class Engine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _stop(self) -> None:
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
         for query in self._queries:
-            with contextlib.suppress(PySparkException, Py4JError):  # a query that failed raises its failure again
+            with contextlib.suppress(Exception):  # a query that failed raises its failure again
                 query.stop()
-        with contextlib.suppress(PySparkException, Py4JError, OSError):
+        with contextlib.suppress(Exception):  # top of a thread whose JVM may be killed at any moment
             self.session.stop()
 
     def leave(self, timeout_s: float) -> None:
@@ -196,8 +199,8 @@ def _classes(record: Path | None) -> str:
 
 def _sweep() -> None:
     """Folders of processes that were killed before they could remove them."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
-        pid = folder.name.removeprefix(FOLDER).split("-")[0]
+    for folder in Path(tempfile.gettempdir()).glob(f"{SPARK_FOLDER}*-*"):
+        pid = folder.name.removeprefix(SPARK_FOLDER).split("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
             shutil.rmtree(folder, ignore_errors=True)
 
