@@ -15,7 +15,7 @@ from heliograph.connect import records
 from heliograph.connect import store as stores
 from heliograph.connect.board import Board, Folding
 from heliograph.connect.node import Node
-from heliograph.connect.posts import PostLook, Wanted
+from heliograph.connect.posts import PostLook, Room, Wanted
 from heliograph.connect.records import Pair
 from heliograph.connect.works import Copying, TaskLook, Work, WorkLook
 from heliograph.errors import BrokerError, HeliographError
@@ -54,7 +54,7 @@ class FakeStore:
 
 
 class FakePost:
-    def __init__(self, name: str, make: Callable[[Flow], Work], wanted: Wanted) -> None:
+    def __init__(self, name: str, make: Callable[[Flow], Work], wanted: Wanted, room: Room) -> None:
         self.name, self.wanted, self.gone = name, wanted, False
         self.work = WorkLook(tasks=(TaskLook(),), topics={"t": 5})
 

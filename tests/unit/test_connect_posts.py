@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from heliograph.connect import posts
-from heliograph.connect.posts import Post, PostLook, Wanted
+from heliograph.connect.posts import Post, PostLook, Room, Wanted
 from heliograph.connect.works import TaskLook, WorkLook
 from heliograph.errors import FlowError, HeliographError
 from heliograph.types import Cluster, Flow
@@ -24,6 +24,11 @@ class FakeWork:
         self._said, self._failures = said, failures
         self._topics = ",".join(flow.topics)
         self.seen = WorkLook(tasks=(TaskLook(),))
+        self.wrong: HeliographError | None = None
+
+    def check(self) -> None:
+        if self.wrong is not None:
+            raise self.wrong
 
     def begin(self, *, paused: bool) -> None:
         self._said.append(f"begin {self._topics}" + (" paused" if paused else ""))
@@ -52,13 +57,17 @@ class Scene:
         self.failures: list[HeliographError] = []
         self.works: list[FakeWork] = []
         self.posts: list[Post] = []
+        self.room = Room(1)
+        self.wrong: HeliographError | None = None  # with the clusters
 
     def make(self, flow: Flow) -> FakeWork:
         self.works.append(FakeWork(flow, self.said, self.failures))
+        self.works[-1].seen = WorkLook(starting="slow" in flow.topics, tasks=(TaskLook(),))
+        self.works[-1].wrong = self.wrong
         return self.works[-1]
 
-    def post(self, wanted: Wanted) -> Post:
-        self.posts.append(Post("one", self.make, wanted))
+    def post(self, wanted: Wanted, name: str = "one") -> Post:
+        self.posts.append(Post(name, self.make, wanted, self.room))
         return self.posts[-1]
 
 
@@ -179,3 +188,47 @@ def test_an_end_that_fails_is_not_the_end_of_the_post(scene: Scene, monkeypatch:
     monkeypatch.undo()
     monkeypatch.setattr(posts, "LOOK_EVERY_S", 0.02)
     wait_until(shows(post, "RUNNING"))
+
+
+def test_one_that_begins_is_waited_for_and_who_waits_can_be_told_otherwise(scene: Scene) -> None:
+    """Invariant c."""
+    first = scene.post(Wanted(replace(FLOW, topics=("slow",))), "first")
+    wait_until(lambda: scene.said == ["begin slow"])
+    wanted = Wanted(replace(FLOW, topics=("t",)))
+    second = scene.post(wanted, "second")
+    wait_until(shows(second, "UNASSIGNED", trace="waits until others"))
+    second.want(replace(wanted, target="PAUSED"))
+    wait_until(shows(second, "PAUSED", trace="waits until others"))
+    second.want(replace(wanted, target="STOPPED"))
+    wait_until(shows(second, "STOPPED"))
+    second.want(wanted)
+    third = scene.post(Wanted(FLOW), "third")
+    wait_until(shows(third, "UNASSIGNED", trace="waits until others"))
+    third.leave()
+    wait_until(lambda: third.gone)
+    wait_until(shows(second, "UNASSIGNED", trace="waits until others"))
+    assert scene.said == ["begin slow"]
+    scene.works[0].seen = WorkLook(tasks=(TaskLook(),))
+    wait_until(shows(first, "RUNNING"))
+    wait_until(shows(second, "RUNNING"))
+    assert scene.said == ["begin slow", "begin t"]
+
+
+def test_nobody_waits_for_one_that_ended_hangs_or_cannot_reach_its_cluster(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.wrong = FlowError("nobody is there")
+    lost = scene.post(Wanted(replace(FLOW, topics=("slow",))), "lost")
+    wait_until(shows(lost, "FAILED", trace="nobody is there"))
+    scene.wrong = None
+    lost.leave()
+    slow = scene.post(Wanted(replace(FLOW, topics=("slow",))), "slow")
+    wait_until(lambda: scene.said == ["begin slow"])
+    after = scene.post(Wanted(FLOW), "after")
+    wait_until(shows(after, "UNASSIGNED", trace="waits until others"))
+    slow.leave()
+    wait_until(shows(after, "RUNNING"))
+    monkeypatch.setattr(posts, "BEGIN_S", 0.1)
+    scene.post(Wanted(replace(FLOW, topics=("slow",))), "hangs")
+    wait_until(lambda: scene.said.count("begin slow") == 2)
+    wait_until(shows(scene.post(Wanted(FLOW), "last"), "RUNNING"))

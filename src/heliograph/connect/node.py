@@ -25,7 +25,7 @@ from heliograph.connect.asking import Sight
 from heliograph.connect.board import Board, Connector
 from heliograph.connect.loggers import Loggers
 from heliograph.connect.membership import Membership
-from heliograph.connect.posts import Post, PostLook, Wanted
+from heliograph.connect.posts import Post, PostLook, Room, Wanted
 from heliograph.connect.records import Pair, Status
 from heliograph.connect.siblings import NAMING, named_otherwise, siblings_of
 from heliograph.connect.store import Store
@@ -65,6 +65,7 @@ class Node:
         self._engine = EngineOnce(master, settings, address)
         self._epoch_seconds, self._name = epoch_seconds, name
         self._posts: dict[str, Post] = {}
+        self._room = Room()
         self._leaving: list[Post] = []
         self._verdicts: dict[str, tuple[tuple[int, int, tuple[str, ...]], Verdict]] = {}
         # By connector and topic: what was counted when the topic was last told, or forgotten.
@@ -183,7 +184,7 @@ class Node:
                 continue
             if known is not None:
                 log.error("the thread of a connector has ended by itself: it gets another", connector=name)
-            self._posts[name] = Post(name, self._make, wanted)
+            self._posts[name] = Post(name, self._make, wanted, self._room)
 
     def _drop(self, name: str) -> None:
         """What was known of a connector that is not ours any more: names come and go for as long as the node lives."""

@@ -6,10 +6,14 @@ and shown as FAILED with the reason meanwhile: Connect would leave it so until s
 Invariants:
   a. A connector's old work has ended before its new one begins: two would write positions of two eras.
   b. `look` never waits.
+  c. So many begin at the same time as the machine has room for (`Room`): a flow that begins starts several processes,
+     and a hundred of them would hold up each other, the API and those that run. Nobody waits for one whose cluster does
+     not answer: it is asked before there is room for it. Whoever waits for room can be paused, stopped and deleted.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +30,8 @@ log = structlog.get_logger()
 
 AGAIN_FIRST_S, AGAIN_MOST_S = 2.0, 60.0
 LOOK_EVERY_S = 1.0
+WAITS = "it waits until others that begin on this worker have begun"
+BEGIN_S = 30.0  # who has not begun by then no longer counts as one that begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,33 @@ class PostLook:
     work: WorkLook = field(default_factory=WorkLook)
 
 
+class Room:
+    """For connectors that begin, on one node. Thread-safe."""
+
+    def __init__(self, places: int = 2 * (os.cpu_count() or 1)) -> None:
+        self._places = places
+        self._lock = threading.Lock()
+        self._taken: dict[str, float] = {}  # connector -> until when
+
+    def enter(self, name: str) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            self._taken = {one: until for one, until in self._taken.items() if until > now}
+            if len(self._taken) >= self._places:
+                return False
+            self._taken[name] = now + BEGIN_S
+            return True
+
+    def leave(self, name: str) -> None:
+        with self._lock:
+            self._taken.pop(name, None)
+
+
 class Post:
-    def __init__(self, name: str, make: Callable[[Flow], Work], wanted: Wanted) -> None:
-        self.name, self._make = name, make
+    def __init__(self, name: str, make: Callable[[Flow], Work], wanted: Wanted, room: Room) -> None:
+        self.name, self._make, self._room = name, make, room
         self._wanted = wanted
+        self._checked: Wanted | None = None  # its clusters answered, and it waits for room
         self._work: Work | None = None
         self._of: Wanted | None = None  # what the work was begun for
         self._look = PostLook("UNASSIGNED")
@@ -96,8 +125,7 @@ class Post:
                 if self._of is None or _is_other(self._of, wanted) or (self._work is None and _runs(wanted)):
                     if self._takes_up(wanted):
                         self._of = wanted
-                    elif wanted != self._of or time.monotonic() >= again_at:
-                        self._renew(wanted)
+                    elif (wanted != self._of or time.monotonic() >= again_at) and self._renew(wanted):
                         backoff = AGAIN_FIRST_S
                 elif wanted.target != self._of.target:
                     self._turn(wanted)
@@ -116,20 +144,30 @@ class Post:
         with self._changed:
             self._changed.wait_for(lambda: self._ending or self._wanted != seen, LOOK_EVERY_S)
 
-    def _renew(self, wanted: Wanted) -> None:
+    def _renew(self, wanted: Wanted) -> bool:
+        """False: there is no room for it yet."""
         self._end()  # invariant a
         again = self._of == wanted and self._look.state == "FAILED"
         self._of = wanted
         if wanted.target == "STOPPED":
             self._look = PostLook("STOPPED")
-            return
+            return True
         if wanted.flow is None:
             self._look = PostLook("FAILED", wanted.problem)
-            return
+            return True
         if not again:  # what failed has failed until it runs
             self._look = PostLook("UNASSIGNED")
-        self._work = self._make(wanted.flow)
-        self._work.begin(paused=wanted.target == "PAUSED")
+        work = self._make(wanted.flow)
+        if self._checked != wanted:
+            work.check()
+            self._checked = wanted
+        if not self._room.enter(self.name):  # invariant c
+            if not again:
+                self._look = PostLook("PAUSED" if wanted.target == "PAUSED" else "UNASSIGNED", WAITS)
+            return False
+        self._work, self._checked = work, None
+        work.begin(paused=wanted.target == "PAUSED")
+        return True
 
     def _takes_up(self, wanted: Wanted) -> bool:
         """Only the configuration is another, and whoever copies can go by it from now on."""
@@ -156,6 +194,8 @@ class Post:
         else:
             state = "FAILED" if found.trace else "RUNNING"
         self._look = PostLook(state, found.trace or found.trouble, found)
+        if state != "UNASSIGNED":
+            self._room.leave(self.name)
 
     def _fail(self, wanted: Wanted, condition: str, why: str) -> None:
         log.warning("the connector cannot run", connector=self.name, condition=condition, why=why)
@@ -164,6 +204,7 @@ class Post:
         self._look = PostLook("FAILED", f"{condition}: {why}")
 
     def _end(self) -> None:
+        self._room.leave(self.name)
         work, self._work = self._work, None
         if work is None:
             return

@@ -113,7 +113,8 @@ class NodeBackend:
         try:
             positions.change(flow, topic, deed)
         except Held as error:
-            raise Refusal(HTTPStatus.CONFLICT, str(error)) from error
+            why = f"{error.message}. Its next positions would undo the change: stop it first"
+            raise Refusal(HTTPStatus.CONFLICT, why) from error
         return None
 
     def _flow(self, name: str) -> Flow:

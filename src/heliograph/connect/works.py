@@ -55,6 +55,9 @@ class WorkLook:
 
 
 class Work(Protocol):
+    def check(self) -> None:
+        """Raises what is wrong with its clusters. Nothing is written, and little is started."""
+
     def begin(self, *, paused: bool) -> None: ...
     def pause(self, paused: bool) -> None: ...
     def take_up(self, flow: Flow) -> bool:
@@ -73,8 +76,10 @@ class Copying:
         self._coordinator: Coordinator | None = None
         self._charge: Charge | None = None
 
-    def begin(self, *, paused: bool) -> None:
+    def check(self) -> None:
         check_clusters([self._flow])
+
+    def begin(self, *, paused: bool) -> None:
         engine = self._engine.get()
         coordinator = Coordinator(self._flow, self._hub.coordinates, epoch_seconds=self._epoch_seconds, file=self._file)
         coordinator.tenure.let_go = self._asked_to_let_go
@@ -179,14 +184,18 @@ class Beside:
         self._specialists: Specialists | None = None
         self._paused = False
 
+    def check(self) -> None:
+        if self._flow.enabled:
+            check_clusters([self._flow])
+        else:
+            check_targets([self._flow])
+
     def begin(self, *, paused: bool) -> None:
         self._paused = paused
         flow = self._flow
         if not flow.enabled:
-            check_targets([flow])
             self._specialists = Specialists(flow)
         else:
-            check_clusters([flow])
             target = Client(flow.target, timeout_s=flow.admin_timeout_s)
             self._clients.append(target)
             offsets, positions = OffsetMap(target, flow), PositionsLog(target, flow)
