@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -14,11 +15,13 @@ import pytest
 from heliograph.batch import Record
 from heliograph.errors import Held
 from heliograph.flow import kernel
+from heliograph.flow import presence as presences
 from heliograph.flow import tenure as tenures
 from heliograph.flow.changes import digest
 from heliograph.flow.presence import Holder, Presence, _key, holder_of
 from heliograph.flow.tenure import Tenure, _settle
 from heliograph.types import Cluster, Flow
+from tests.kit import wait_until
 
 FLOW = Flow(Cluster("us"), Cluster("eu"))
 OTHER = replace(FLOW, topics=("orders",))
@@ -44,6 +47,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Processes that were told to let go; time goes quickly."""
     said: list[str] = []
     monkeypatch.setattr(tenures, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(presences, "LOOK_AGAIN_S", 0.0)
     monkeypatch.setattr(tenures, "_tell", lambda flow, target, rivals: said.extend(one.process for one in rivals))
     return said
 
@@ -51,7 +55,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def seen(monkeypatch: pytest.MonkeyPatch, *looks: list[Holder]) -> Callable[[], int]:
     """What each look finds; the last one again and again."""
     left = list(looks)
-    monkeypatch.setattr(tenures, "holders", lambda flow, target: left.pop(0) if len(left) > 1 else left[0])
+
+    def holders(flow: Flow, target: object) -> list[Holder]:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    monkeypatch.setattr(tenures, "holders", holders)
+    monkeypatch.setattr(presences, "holders", holders)
     return lambda: len(left)
 
 
@@ -105,8 +114,8 @@ def test_whoever_counts_processes_otherwise_may_live(
     monkeypatch: pytest.MonkeyPatch, told: list[str], where: kernel.Where, pid: int
 ) -> None:
     them = holder(host=HERE, pid=pid, where=where)
-    assert not tenures._is_dead(them)
-    assert not tenures._lives(them)
+    assert not them.is_dead
+    assert not them.lives
     quiet = replace(them, at_ms=now_ms() - 5_000)
     looks = seen(monkeypatch, [quiet], [quiet], [them])
     with pytest.raises(Held):
@@ -117,9 +126,51 @@ def test_whoever_counts_processes_otherwise_may_live(
 def test_an_id_that_is_another_processs_by_now_is_of_a_dead_one() -> None:
     parent = holder(host=HERE, pid=os.getppid())
     assert parent.where.started > 0
-    assert tenures._lives(parent)
-    assert tenures._is_dead(replace(parent, where=replace(parent.where, started=parent.where.started - 1)))
-    assert tenures._lives(replace(parent, where=replace(parent.where, started=0)))  # not known
+    assert parent.lives
+    assert replace(parent, where=replace(parent.where, started=parent.where.started - 1)).is_dead
+    assert replace(parent, where=replace(parent.where, started=0)).lives  # not known
+
+
+def test_one_that_ended_and_was_not_asked_about_yet_is_dead() -> None:
+    child = subprocess.Popen(["true"])
+    them = holder(host=HERE, pid=child.pid)
+    wait_until(lambda: them.is_dead, what="its end to be seen")  # though nobody has waited for it
+    assert child.wait() == 0
+    assert them.is_dead
+
+
+# ---- whoever changes positions by hand
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Callable[[], None]:
+    monkeypatch.setattr(presences, "mm2_state", lambda flow, target: "Dead")
+    return lambda: presences.require_free(FLOW, None)  # type: ignore[arg-type]
+
+
+def test_positions_are_changed_though_the_dead_have_said_they_run(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[], None]
+) -> None:
+    for quiet in (holder(FLOW, age_ms=4_000), holder(FLOW, host=HERE, pid=DEAD, age_ms=4_000)):
+        looks = seen(monkeypatch, [quiet], [quiet], [])  # killed: its tasks may write until it is forgotten
+        ask()
+        assert looks() == 1
+    monkeypatch.setattr(presences, "GONE_S", 0.1)
+    seen(monkeypatch, [holder(FLOW, age_ms=-60_000)])  # by a clock that is ahead, and not heard again
+    ask()
+
+
+def test_positions_are_not_changed_under_the_living(monkeypatch: pytest.MonkeyPatch, ask: Callable[[], None]) -> None:
+    seen(monkeypatch, [holder(FLOW, host=HERE, pid=os.getppid())])
+    with pytest.raises(Held, match=f"is being run by process {os.getppid()} on"):
+        ask()
+    for quiet in (holder(FLOW, age_ms=4_000), holder(FLOW, host=HERE, pid=os.getpid(), age_ms=4_000)):  # or ourselves
+        seen(monkeypatch, [quiet], [quiet], [replace(quiet, at_ms=now_ms())])
+        with pytest.raises(Held, match=f"is being run by process {quiet.pid} on"):
+            ask()
+    seen(monkeypatch, [quiet], [holder(FLOW), replace(quiet, process="begun meanwhile")])
+    with pytest.raises(Held):
+        ask()
 
 
 def test_what_a_process_says_of_itself_is_read_back() -> None:

@@ -84,12 +84,12 @@ class Charge:
         if not self._opened:
             self.coordinator.open()
             self._opened = True
-        # A query costs a process beside the driver and is asked for epochs twice a second: a flow without topics, as
-        # the pair of a spoke whose topics are multiplexed, has none.
         with self._starting:
             if self._ending.is_set():
                 return None
             self.coordinator.query("running")
+        # A query costs a process beside the driver and is asked for epochs twice a second: a flow without topics, as
+        # the pair of a spoke whose topics are multiplexed, has none.
         while not self.coordinator.has_work(WORK_S):
             if self._ending.is_set():
                 return None

@@ -188,10 +188,8 @@ class Coordinator:
 
     def next_epoch(self, after: int) -> int:
         """The next epoch if there is work for one; otherwise `after` again, after a short wait."""
-        deadline = time.monotonic() + ASK_AGAIN_S
         with self._changed:
-            while not (routes := self._plannable()) and time.monotonic() < deadline:
-                self._changed.wait(deadline - time.monotonic())
+            routes = self._changed.wait_for(self._plannable, ASK_AGAIN_S)
             if not routes:
                 return after
             self._outdated = False

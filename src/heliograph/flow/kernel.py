@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+ENDED = ("Z", "X")  # states of a process that is no more than its parent's to ask about
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,26 @@ def here() -> Where:
 
 def started(pid: int) -> int:
     """0: it cannot be seen."""
+    return _seen(pid)[1]
+
+
+def has_ended(pid: int, since: int) -> bool:
+    """For certain: no process has that id, or one that ended and waits for its parent, or one that started later."""
     try:
-        # The second field is the command's name, which may hold blanks and parentheses; the 22nd is wanted.
-        return int((PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19])
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass  # somebody else's, and there
+    state, now = _seen(pid)
+    return state in ENDED or bool(now and since and now != since)
+
+
+def _seen(pid: int) -> tuple[str, int]:
+    """Its state and when it started; ("", 0): it cannot be seen."""
+    try:
+        # The second field is the command's name, which may hold blanks and parentheses; the 3rd and 22nd are wanted.
+        fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        return fields[0].decode("ascii"), int(fields[19])
     except (OSError, ValueError, IndexError):
-        return 0
+        return "", 0

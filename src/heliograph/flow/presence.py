@@ -6,10 +6,13 @@ G see to it), as long as they do the same to it (`flow.tenure`); and whoever cha
 
 Invariants:
   a. A process that may still write positions has a record here that is younger than GONE_S, unless it could not write
-     to the positions topic at all, in which case it wrote no positions either.
+     to the positions topic at all, in which case it wrote no positions either. So has a driver that was killed: its
+     tasks outlive it by `mirror.link.GONE_AFTER_S`, and write positions until then.
   b. Positions are changed by hand only when there is no such record (`require_free`), or when a person insists: a
      running task goes on from where it is, and compaction may leave its next position as the only one.
-Ages are by the clocks of the two machines, so they are taken as roughly true: GONE_S is four beats.
+  c. Nobody is taken for dead who may live: what is not known for certain is waited for, GONE_S at most (`living`).
+Ages are by the clocks of the two machines, so they are taken as roughly true: GONE_S is four beats, or one and the time
+of a task without its driver, and some to spare.
 """
 
 from __future__ import annotations
@@ -20,24 +23,29 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
+import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError, Held, HeliographError
 from heliograph.flow.changes import digest
-from heliograph.flow.kernel import Where, here
+from heliograph.flow.kernel import Where, has_ended, here
 from heliograph.flow.orders import home, is_about, whose
 from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
 from heliograph.wire import Client
 from heliograph.wire.groups import DEAD, EMPTY
 
+log = structlog.get_logger()
+
 NAME = "HeliographProcess"
 BEAT_S = 5.0
 GONE_S = 20.0
+LOOK_AGAIN_S = 0.25
 LEAVE_S = 0.5  # what taking it back may cost an end that should be quick
 
 
@@ -53,7 +61,27 @@ class Holder:
     where: Where = field(default_factory=Where)  # in records of older processes there is nothing of it
 
     def alive(self, now_ms: int) -> bool:
+        """By its last beat."""
         return now_ms - self.at_ms < GONE_S * 1000
+
+    @property
+    def is_dead(self) -> bool:
+        """Known for certain, since it was on this machine."""
+        return self._is_here and has_ended(self.pid, self.where.started)
+
+    @property
+    def is_this_process(self) -> bool:
+        """Or one before it that had its id."""
+        return self._is_here and self.pid == os.getpid()
+
+    @property
+    def lives(self) -> bool:
+        """Known for certain. Not so of this process itself: its record may be all that is left of an earlier run."""
+        return self._is_here and not self.is_this_process and not self.is_dead
+
+    @property
+    def _is_here(self) -> bool:
+        return self.pid > 0 and self.host == socket.gethostname() and here().shares_ids(self.where)
 
     @property
     def details(self) -> str:
@@ -124,6 +152,22 @@ def holders(flow: Flow, target: Client) -> list[Holder]:
     return sorted((one for one in found.values() if one.alive(now_ms)), key=lambda one: one.since_ms)
 
 
+def living(flow: Flow, look: Callable[[], Sequence[Holder]]) -> list[Holder]:
+    """Those of `look` that run the flow for certain. Waits for the next beat of all others, GONE_S at most."""
+    found = look()
+    beats = {one.process: one.at_ms for one in found}
+    forgotten_at = time.monotonic() + GONE_S
+    for one in found:
+        if not one.lives:
+            log.warning("waiting to see whether it lives", flow=flow.name, who=one.details, most_s=GONE_S)
+    while found and time.monotonic() < forgotten_at:
+        if sure := [one for one in found if one.lives or one.at_ms > beats.get(one.process, 0)]:
+            return sure
+        time.sleep(LOOK_AGAIN_S)
+        found = look()
+    return []
+
+
 def mm2_group(flow: Flow) -> str:
     """The group that the workers of an MM2 form on the target, unless its file names another."""
     return f"{flow.source.alias}-mm2"
@@ -145,15 +189,15 @@ def has_workers(state: str) -> bool:
 
 def require_free(flow: Flow, target: Client) -> None:
     """Raises Held with who runs it: a Heliograph, or an MM2, which would write over any position with its next one."""
-    found = [str(holder) for holder in holders(flow, target)]
     if has_workers(mm2_state(flow, target)):
-        found.append(f"a MirrorMaker 2 (its group {mm2_group(flow)} has members)")
+        found = [f"a MirrorMaker 2 (its group {mm2_group(flow)} has members)"]
+    else:
+        found = [str(holder) for holder in living(flow, lambda: holders(flow, target))]
     if not found:
         return
     raise Held(
         f"{flow.name} is being run by {' and '.join(found)}",
-        fix=f"stop it first (one that was killed is forgotten after {GONE_S:.0f} s), or insist with --force: its next "
-        "positions may then undo the change",
+        fix="stop it first, or insist with --force: its next positions may then undo the change",
         flow=flow.name,
     )
 

@@ -9,7 +9,6 @@ Invariants:
   a. Before anything is written by a process, it has looked who runs its flows (`settle`).
   b. Of two that looked at the same moment and saw nobody, the later one lets go once it sees the other (`judge`).
   c. A process that was killed is not waited for longer than GONE_S, and not at all where its machine knows it is dead.
-  d. Nobody is taken for dead who may live: what is not known for certain is waited for.
 """
 
 from __future__ import annotations
@@ -27,10 +26,19 @@ import structlog
 from heliograph import policy
 from heliograph.batch import Record
 from heliograph.errors import Held
-from heliograph.flow import kernel
 from heliograph.flow.changes import digest
 from heliograph.flow.orders import home, whose
-from heliograph.flow.presence import BEAT_S, GONE_S, Holder, Presence, holder_of, holders, process_of
+from heliograph.flow.presence import (
+    BEAT_S,
+    GONE_S,
+    LOOK_AGAIN_S,
+    Holder,
+    Presence,
+    holder_of,
+    holders,
+    living,
+    process_of,
+)
 from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
 from heliograph.wire import Client
@@ -39,7 +47,6 @@ log = structlog.get_logger()
 
 NAME = "HeliographLetGo"
 ASK_S = 10.0  # a target that is up answers in milliseconds
-LOOK_AGAIN_S = 0.25
 YOUNG_S = 3 * BEAT_S  # so long after its start a process may still find out that another was first
 
 
@@ -83,7 +90,7 @@ class Tenure:
             for one in others
             if one.alive(now_ms) and one.digest != does and (one.since_ms, one.process) < (mine.since_ms, mine.process)
         ]
-        if first and not _is_dead(first[0]):
+        if first and not _is_nobody(first[0]):
             self._end("failed", _rivals(mine.flow, first[:1]))
 
     def _end(self, state: str, why: str) -> None:
@@ -108,29 +115,43 @@ def settle(flows: Sequence[Flow], *, take_over: bool) -> None:
 
 def _settle(flow: Flow, target: Client, *, take_over: bool) -> None:
     does = digest(flow)
-    rivals = [one for one in holders(flow, target) if (take_over or one.digest != does) and not _is_dead(one)]
-    if rivals and take_over:
-        _tell(flow, target, rivals)
-    for one in rivals:
-        doing = "told to let go, waited for" if take_over else "waiting to see whether it lives"
-        log.warning(doing, flow=flow.name, who=one.details)
-    last_beat = {one.process: one.at_ms for one in rivals}
+
+    def rivals() -> list[Holder]:
+        others = (one for one in holders(flow, target) if not _is_nobody(one))
+        return [one for one in others if take_over or one.digest != does]
+
+    if take_over:
+        _take_over(flow, target, rivals)
+    elif found := living(flow, rivals):
+        raise Held(
+            _rivals(flow, found),
+            fix="run it with the same settings, stop that process, or say --take-over: then it lets go of the flow",
+            flow=flow.name,
+        )
+
+
+def _take_over(flow: Flow, target: Client, rivals: Callable[[], list[Holder]]) -> None:
+    told = rivals()
+    if told:
+        _tell(flow, target, told)
+    for one in told:
+        log.warning("told to let go, waited for", flow=flow.name, who=one.details)
+    asked = {one.process for one in told}
     deadline = time.monotonic() + GONE_S + BEAT_S
-    while rivals:
-        if not take_over and (living := [one for one in rivals if _lives(one) or one.at_ms > last_beat[one.process]]):
-            raise Held(
-                _rivals(flow, living),
-                fix="run it with the same settings, stop that process, or say --take-over: then it lets go of the flow",
-                flow=flow.name,
-            )
+    while told:
         if time.monotonic() > deadline:
             raise Held(
-                f"{flow.name}: {', '.join(one.details for one in rivals)} was told to let go and has not",
+                f"{flow.name}: {', '.join(one.details for one in told)} was told to let go and has not",
                 fix="see its log, or stop it",
                 flow=flow.name,
             )
         time.sleep(LOOK_AGAIN_S)
-        rivals = [one for one in holders(flow, target) if one.process in last_beat and not _is_dead(one)]
+        told = [one for one in rivals() if one.process in asked]
+
+
+def _is_nobody(holder: Holder) -> bool:
+    """Dead for certain, or what is left of ourselves. Its tasks may outlive it, and copy nothing twice (rules E, F)."""
+    return holder.is_dead or holder.is_this_process
 
 
 def _rivals(flow: Flow, found: Sequence[Holder]) -> str:
@@ -142,31 +163,6 @@ def _tell(flow: Flow, target: Client, rivals: Sequence[Holder]) -> None:
     topic.count()
     said = msgspec.json.encode({"by": f"process {os.getpid()} on {socket.gethostname()}"})
     topic.append(home(flow, topic.partitions), [(_key(flow, one.process), said) for one in rivals])
-
-
-def _lives(holder: Holder) -> bool:
-    """Known for certain, since it is on this machine."""
-    return _is_here(holder) and not _is_dead(holder)
-
-
-def _is_dead(holder: Holder) -> bool:
-    """Known for certain (invariant d). One with our own process id was before us, or is what is left of ourselves."""
-    if not _is_here(holder):
-        return False
-    if holder.pid == os.getpid():
-        return True
-    try:
-        os.kill(holder.pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass  # somebody else's, and there
-    now = kernel.started(holder.pid)
-    return bool(now and holder.where.started) and now != holder.where.started  # the id is another's by now
-
-
-def _is_here(holder: Holder) -> bool:
-    return holder.pid > 0 and holder.host == socket.gethostname() and kernel.here().shares_ids(holder.where)
 
 
 def _key(flow: Flow, process: str) -> bytes:
