@@ -32,8 +32,9 @@ def flows_of(config: Config, wanted: str | None, *, staged: bool = True) -> tupl
         if left := ", ".join(flow.name for flow in config.flows if flow not in flows):
             click.echo(f"note: {left} is not looked at here (mux and demux)", err=True)
         return flows
-    found = tuple(flow for flow in flows if flow.name == wanted.replace(" ", ""))
-    if not found and any(flow.name == wanted.replace(" ", "") for flow in config.flows):
+    name = wanted.replace(" ", "")
+    found = tuple(flow for flow in flows if flow.name == name)
+    if not found and any(flow.name == name for flow in config.flows):
         raise ConfigError(f"{wanted} multiplexes or puts back: this command leaves such flows alone")
     if not found:
         enabled = ", ".join(flow.name for flow in flows) or "none"

@@ -7,7 +7,7 @@ is `patient`'s.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from heliograph.cli import permissions
 from heliograph.cli.doctor import Finding
@@ -17,7 +17,7 @@ from heliograph.config.load import load
 from heliograph.errors import BrokerError, ConfigError, HeliographError
 from heliograph.policy import partitions_of, positions_topic, remote_topic, should_multiplex, should_replicate
 from heliograph.survey.stages import put_back_as
-from heliograph.types import Cluster, Demux, Flow
+from heliograph.types import Cluster, Demux, Flow, Mux
 from heliograph.wire.acls import DESCRIBE, READ, WRITE
 from heliograph.wire.cluster import Client
 from heliograph.wire.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
@@ -122,20 +122,40 @@ def _flow(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
 def _staged(
     flow: Flow, source: Patient, target: Patient, patients: Mapping[tuple[str, str], Patient]
 ) -> Iterator[Finding]:
-    """One that multiplexes: what was chosen, and the shared topic. One that puts back: the shared topics, and what the
-    spokes have for it."""
     try:
         if flow.mux is not None:
-            chosen = [topic for topic in source.topics if should_multiplex(flow, topic)]
-            yield from _source(flow, source, chosen, flow.mux.topics, key="mux.topics")
-            needed = {flow.mux.topic: flow.mux.partitions} if chosen else {}
+            needed = yield from _multiplexes(flow, flow.mux, source)
         else:
-            yield from (_shared(flow, rule, source) for rule in flow.demux)
-            needed = {name: count for rule in flow.demux for name, count in _put_back(flow, rule, patients)}
+            needed = yield from _puts_back(flow, source, target, patients)
         yield _target(flow, target, needed)
         yield from permissions.honesty(flow, target)
     except HeliographError as problem:
         yield Finding(f"flow {flow.name}", False, f"{problem.condition}: {problem.message}", problem.fix)
+
+
+def _multiplexes(flow: Flow, mux: Mux, source: Patient) -> Generator[Finding, None, dict[str, int]]:
+    """What was chosen. The shared topic, if there will be one, with its partitions."""
+    chosen = [topic for topic in source.topics if should_multiplex(flow, topic)]
+    yield from _source(flow, source, chosen, mux.topics, key="mux.topics")
+    return {mux.topic: mux.partitions} if chosen else {}
+
+
+def _puts_back(
+    flow: Flow, hub: Patient, target: Patient, patients: Mapping[tuple[str, str], Patient]
+) -> Generator[Finding, None, dict[str, int]]:
+    """The shared topics, and what the spokes that were reached have for the hub: that, with its partitions."""
+    yield from (_shared(flow, rule, hub) for rule in flow.demux)
+    needed: dict[str, int] = {}
+    for rule in flow.demux:
+        spoke = patients.get(("source", rule.spoke.alias))
+        if spoke is None:
+            continue
+        names = _put_back(flow, rule, spoke)
+        needed |= {name: spoke.topics[topic].partitions for topic, name in names.items()}
+        following = names.values() if rule.sync_configs_s is not None else None
+        about = f"flow {flow.name}: settings of {rule.spoke.alias}'s topics"
+        yield from permissions.settings(about, spoke, target, names, following)
+    return needed
 
 
 def _shared(flow: Flow, rule: Demux, hub: Patient) -> Finding:
@@ -147,12 +167,9 @@ def _shared(flow: Flow, rule: Demux, hub: Patient) -> Finding:
     return permissions.verdict(name, hub, lacks, f"{rule.topic} may be read")
 
 
-def _put_back(flow: Flow, rule: Demux, patients: Mapping[tuple[str, str], Patient]) -> Iterator[tuple[str, int]]:
-    """The topics that a spoke has for the hub, as they would be there: none, where the spoke is not reached."""
-    spoke = patients.get(("source", rule.spoke.alias))
-    for topic, seen in spoke.topics.items() if spoke is not None else ():
-        if (name := put_back_as(flow, rule, topic)) is not None:
-            yield name, seen.partitions
+def _put_back(flow: Flow, rule: Demux, spoke: Patient) -> dict[str, str]:
+    """The topics that a spoke has for the hub -> as they would be called there."""
+    return {topic: name for topic in spoke.topics if (name := put_back_as(flow, rule, topic)) is not None}
 
 
 def _source(

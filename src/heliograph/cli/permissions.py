@@ -116,7 +116,8 @@ def verdict(name: str, patient: Patient, lacks: list[Lack], well: str, *, otherw
 def examine(flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, Seen]) -> Iterator[Finding]:
     """`wanted`: the source's topics that the flow copies."""
     remotes = {policy.remote_topic(flow, topic): seen.partitions for topic, seen in wanted.items()}
-    yield from _settings(flow, source, target, wanted, remotes)
+    following = remotes if flow.sync_topic_configs_s is not None else None
+    yield from settings(f"flow {flow.name}: topic settings", source, target, wanted, following)
     chosen = {policy.remote_topic(flow, topic) for topic in wanted if policy.partitions_of(flow, topic) is not None}
     yield _growth(flow, target, {remote: count for remote, count in remotes.items() if remote not in chosen})
     if flow.emit_offset_syncs:
@@ -132,17 +133,17 @@ def examine(flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, S
     yield from honesty(flow, target)
 
 
-def _settings(
-    flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, Seen], remotes: Mapping[str, int]
+def settings(
+    name: str, source: Patient, target: Patient, wanted: Iterable[str], following: Iterable[str] | None
 ) -> Iterator[Finding]:
-    """Of the source's topics always: their copies are made with them."""
-    name = f"flow {flow.name}: topic settings"
-    theirs = topic_lacks(source.refused(wanted, DESCRIBE_CONFIGS))
-    yield verdict(f"{name} in {flow.source.alias}", source, theirs, "may be read")
-    if flow.sync_topic_configs_s is not None:
-        ours = topic_lacks(target.refused(remotes, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-        otherwise = f"{flow.name}.sync.topic.configs.enabled = false"
-        yield verdict(f"{name} in {flow.target.alias}", target, ours, "may be kept in step", otherwise=otherwise)
+    """Of the source's topics always: their copies are made with them. `following`: copies that follow them."""
+    theirs, ours = source.cluster.alias, target.cluster.alias
+    lacks = topic_lacks(source.refused(wanted, DESCRIBE_CONFIGS))
+    yield verdict(f"{name} in {theirs}", source, lacks, "may be read")
+    if following is not None:
+        lacks = topic_lacks(target.refused(following, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+        otherwise = f"{theirs}->{ours}.sync.topic.configs.enabled = false"
+        yield verdict(f"{name} in {ours}", target, lacks, "may be kept in step", otherwise=otherwise)
 
 
 def _growth(flow: Flow, target: Patient, remotes: Mapping[str, int]) -> Finding:
