@@ -33,7 +33,15 @@ BESIDE = (
     ),
     *(
         f"journey/test_{name}.py"
-        for name in ("cli_doctor", "connect_described", "demo", "hub_spoke", "spark_cluster", "until_current")
+        for name in (
+            "cli_doctor",
+            "connect_described",
+            "demo",
+            "hub_spoke",
+            "spark_cluster",
+            "spark_end",
+            "until_current",
+        )
     ),
 )
 FIRST = ("content", "both_ways", "honest", "partition_counts", "bad_input", "wire_cluster", "wire_groups")

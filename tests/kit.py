@@ -171,7 +171,7 @@ def contents(read: Mapping[int, list[Record]]) -> dict[int, list[tuple[object, .
     return {partition: [record.content for record in records] for partition, records in read.items()}
 
 
-def wait_until(condition: Callable[[], object], *, what: str = "", timeout_seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], object], *, what: str = "", timeout_seconds: float = 60) -> None:
     """Poll until the condition holds; a test's only way of waiting."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():

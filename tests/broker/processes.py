@@ -299,7 +299,8 @@ def assert_copied(
     except TimeoutError:
         raise AssertionError(f"{remote} holds {seen[0]} of {expected} records after {timeout_seconds:g} s") from None
     theirs, ours = contents(read_all(source, topic)), contents(read_all(target, remote))
-    assert sum(map(len, theirs.values())) == expected
+    found = sum(map(len, theirs.values()))
+    assert found == expected, f"{topic} itself holds {found} records, {expected} were produced"
     for partition, records in theirs.items():
         assert difference(records, ours[partition]) == "", f"{remote}-{partition}"
 

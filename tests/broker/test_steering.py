@@ -191,7 +191,7 @@ def test_a_topic_added_to_the_file_is_copied_and_nobody_else_notices(
     assert "west->east: changed: topics are looked at again now" in said
     assert "topics: ahead -> ahead, new" in said or "topics: ahead -> ahead,new" in said
     assert BACK not in said
-    assert_copied(scene.west.confluent(), scene.east.confluent(), "new", "west.new", expected=100, timeout_seconds=10)
+    assert_copied(scene.west.confluent(), scene.east.confluent(), "new", "west.new", expected=100)
     assert scene.epochs()[1] == back
     assert {one.pid for one in scene.run.workers()} >= workers
     figures = scene.status()
@@ -208,7 +208,7 @@ def test_a_policy_changes_without_an_epoch(scene: Scene, capsys: pytest.CaptureF
     # A record that the target refuses is passed over by the new policy, and not kept.
     limit(scene.east, "west.new", 2_000)
     produce(scene.west.confluent(), "new", [Record(b"large", b"x" * 5_000), Record(b"small", b"x")])
-    scene.run.wait(lambda: scene.status()["refused_records"] == 1, what="the refused record", timeout_seconds=20)
+    scene.run.wait(lambda: scene.status()["refused_records"] == 1, what="the refused record")
     topics = AdminClient(scene.east.confluent()).list_topics(timeout=10).topics
     assert not [name for name in topics if "quarantine" in name]
     scene.run.wait_copied(PER_SECOND)
@@ -223,7 +223,7 @@ def test_a_bad_file_changes_nothing(scene: Scene, capsys: pytest.CaptureFixture[
     assert "on.gap" in said
     assert "west->mars" in said  # every problem at once
     scene.run.process.send_signal(signal.SIGHUP)
-    scene.run.wait(lambda: configuration(scene)["refused"] == 2, what="the second refusal", timeout_seconds=10)
+    scene.run.wait(lambda: configuration(scene)["refused"] == 2, what="the second refusal")
     assert "the edited file is not taken up" in scene.run.said()
     assert configuration(scene)["count"] == 3
     scene.run.wait_copied(PER_SECOND)
@@ -235,7 +235,7 @@ def test_sighup_takes_up_an_interval_by_which_topics_and_partitions_are_found(sc
     """By MM2's default of ten minutes neither would be found here. Tasks of the epoch that ends lose nothing."""
     scene.write(**{"topics": "ahead,new,later", "refresh.topics.interval.seconds": "1"})
     scene.run.process.send_signal(signal.SIGHUP)
-    scene.run.wait(lambda: configuration(scene)["count"] == 4, what="the fourth generation", timeout_seconds=10)
+    scene.run.wait(lambda: configuration(scene)["count"] == 4, what="the fourth generation")
     metric = scene.site.metrics()["heliograph_configuration_generation"]
     assert metric.value() == 4
     west, back = scene.west.confluent(), scene.epochs()[1]
