@@ -75,11 +75,13 @@ def served(engine: Engine) -> Iterator[Site]:
 
 
 @contextmanager
-def copying(source: Kafka, target: Kafka, topic: str, *others: str, **more: Any) -> Iterator[tuple[Site, Feed, Engine]]:
+def copying(
+    source: Kafka, target: Kafka, topic: str, *others: str, epoch_seconds: float = 3600, **more: Any
+) -> Iterator[tuple[Site, Feed, Engine]]:
     """A flow of these topics, the first under a feed."""
     flow = one_flow(source.cluster(), target.cluster(), topic, *others, **more)
     feed = Feed(source.confluent(), topic, PARTITIONS, 300)
-    with Engine(flow) as engine, served(engine) as site:
+    with Engine(flow, epoch_seconds=epoch_seconds) as engine, served(engine) as site:
         yield site, feed, engine
 
 
@@ -92,6 +94,16 @@ def assert_all_once(source: Kafka, target: Kafka, topic: str, feed: Feed) -> Non
         expected=feed.stop(),
         timeout_seconds=60,
     )
+
+
+def wait_for_epochs(engine: Engine, more: int) -> None:
+    due = engine.status().epoch + more
+    engine.wait(lambda: engine.status().epoch >= due, what=f"epoch {due}")
+
+
+def wait_for_records(engine: Engine, more: int) -> None:
+    due = engine.status().records + more
+    engine.wait(lambda: engine.status().records >= due, what=f"{due} records")
 
 
 @contextmanager
@@ -200,10 +212,11 @@ def test_partitions_without_a_leader_and_one_that_a_fetch_lost(
         for topic in (back, lost):
             create_topic(primary.confluent(), topic, PARTITIONS)
         with (
-            copying(north, backup, there) as (site, feed, _),
-            copying(primary, north, back, offset_storage_replication_factor=3) as (other_site, other_feed, _),
+            copying(north, backup, there, epoch_seconds=5) as (site, feed, reading),
+            copying(primary, north, back, offset_storage_replication_factor=3, epoch_seconds=5) as other,
             copying(primary, backup, lost) as (lost_site, lost_feed, engine),
         ):
+            other_site, other_feed, writing = other
             for one in (site, other_site, lost_site):
                 one.wait_sound()
             engine.coordinator._recovery = Recovery(first_s=8.0)
@@ -220,6 +233,9 @@ def test_partitions_without_a_leader_and_one_that_a_fetch_lost(
             for one, topic, partition in ((site, there, dark), (other_site, back, other_dark)):
                 states = {number: status["state"] for number, status in one.partitions(topic).items()}
                 assert states == {**dict.fromkeys(range(PARTITIONS), "moving"), partition: "stalled"}
+            for each in (reading, writing):
+                wait_for_epochs(each, 2)
+                wait_for_records(each, 600)
             north.brokers[2].start()
             for one in (site, other_site, lost_site):
                 one.wait_sound()

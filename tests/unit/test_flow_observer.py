@@ -77,6 +77,31 @@ def test_without_a_task_the_flow_s_reason_counts() -> None:
     assert "the next epoch is being planned" in scene.health(A)[1]
 
 
+def test_a_task_has_been_clueless_only_since_it_had_the_partition_and_knew_nothing() -> None:
+    """Spark took a minute to start the first task, which was then ended for having stalled."""
+    scene = Scene()
+    scene.now += 60  # "Spark has not started a task yet"
+    asked = scene.lane(A, 10, 20, blind=True, why="east is being asked what it holds", vague=True)
+
+    def clueless_s(after_s: float) -> float:
+        scene.now += after_s
+        scene.report()
+        return scene.observer.verdicts()[A].clueless_s
+
+    scene.report(asked)
+    assert clueless_s(0) == 0
+    assert clueless_s(7) == 7
+    scene.report({**asked, "why": "us.t-0 has no leader", "vague": False})
+    assert clueless_s(20) == 0
+    scene.report(asked)
+    assert clueless_s(8) == 8
+    scene.observer.joined((2, 0, 0))
+    scene.report(asked, task=(2, 0, 0))
+    scene.now += 9
+    scene.report(task=(2, 0, 0))
+    assert scene.observer.verdicts()[A].clueless_s == 9
+
+
 def test_without_a_task_an_idle_source_is_still_seen_by_the_coordinator() -> None:
     scene = Scene()
     scene.report(scene.lane(A, 10, 10))

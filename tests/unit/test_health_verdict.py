@@ -50,7 +50,7 @@ def test_a_source_that_moved_while_we_did_not() -> None:
         progress.saw_end("task", 62 + second, 101.0 + second)
         progress.saw_position(50, 101.0 + second)
     verdict = progress.verdict(110.0, because=WHY)
-    assert verdict == Verdict(Health.STALLED, WHY, 21, 10.0, known=True)
+    assert verdict == Verdict(Health.STALLED, WHY, 21, 10.0, clueless_s=0.0)
     assert verdict.words == f"source moved (21 records), we did not, for 10 s, because {WHY}"
 
 
@@ -84,10 +84,10 @@ def test_the_second_look_overrules_a_task_that_lost_sight() -> None:
 
 def test_whether_the_reason_is_known_is_told() -> None:
     progress = level(100.0)
-    assert progress.verdict(110.0, because=WHY).known
-    assert not progress.verdict(110.0).known
-    vague = progress.verdict(110.0, because="east is being asked", vague=True)
-    assert not vague.known
+    assert progress.verdict(110.0, because=WHY).clueless_s == 0.0
+    assert progress.verdict(110.0, clueless_at=104.0).clueless_s == 6.0
+    vague = progress.verdict(110.0, because="east is being asked", clueless_at=90.0)
+    assert vague.clueless_s == vague.still_s == 10.0  # it went on meanwhile
     assert "because east is being asked" in vague.words
 
 
@@ -110,8 +110,8 @@ def test_a_topic_made_anew_moved() -> None:
 # -------------------- recovery
 
 
-def stalled(still_s: float, *, known: bool = False) -> dict[TopicPartition, Verdict]:
-    return {tp(0): Verdict(Health.IDLE), tp(1): Verdict(Health.STALLED, NO_REASON, 5, still_s, known)}
+def stalled(clueless_s: float, still_s: float = 1_000.0) -> dict[TopicPartition, Verdict]:
+    return {tp(0): Verdict(Health.IDLE), tp(1): Verdict(Health.STALLED, NO_REASON, 5, still_s, clueless_s)}
 
 
 def test_what_stalls_for_no_reason_gets_new_tasks_ever_more_seldom() -> None:
@@ -126,7 +126,7 @@ def test_what_stalls_for_no_reason_gets_new_tasks_ever_more_seldom() -> None:
 
 
 def test_what_stalls_for_a_known_reason_is_left_to_it() -> None:
-    assert Recovery(first_s=30).due(stalled(1_000.0, known=True), 5_000.0) == []
+    assert Recovery(first_s=30).due(stalled(0.0), 5_000.0) == []
 
 
 # -------------------- a flow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -65,15 +66,17 @@ class Target:
 
         return Fetched
 
-    def ask(self, position: Position = STOOD, *, at_first: bool = True) -> Any:
+    def inquiry(self) -> Inquiry:
         assignment = Assignment(
             *("us->eu", Cluster("us"), Cluster("eu"), "read_committed", "p", 1, "", 0, 1, 0, 60.0, ()),
             Coordinates("127.0.0.1", 1, b""),
             incidents_topic=LOG.topic,
         )
+        return Inquiry(assignment, self)  # type: ignore[arg-type]
+
+    def ask(self, position: Position = STOOD, *, at_first: bool = True) -> Any:
         spec = LaneSpec(TP, ID, REMOTE, position, 1_000_000)
-        inquiry = Inquiry(assignment, self)  # type: ignore[arg-type]
-        return inquiry.ask({REMOTE: (spec, position)}, at_first=at_first)[REMOTE]
+        return self.inquiry().ask({REMOTE: (spec, position)}, at_first=at_first)[REMOTE]
 
 
 def test_where_the_target_agrees_its_end_is_not_asked_for() -> None:
@@ -83,6 +86,20 @@ def test_where_the_target_agrees_its_end_is_not_asked_for() -> None:
     target = Target()
     assert target.ask(at_first=False).end == 40
     assert target.asked == ["sequences", "end", "incidents"]
+
+
+def test_one_that_cannot_be_asked_about_is_nobody_else_s_affair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records behind its position cannot be looked at, since its leader moved between two questions."""
+
+    def moved(*_: object, **__: object) -> None:
+        raise broker_error(6)  # NOT_LEADER_OR_FOLLOWER
+
+    target, behind, other = Target(), replace(STOOD, sequence=30), TopicPartition("us.orders", 1)
+    monkeypatch.setattr(target, "fetch", moved)
+    specs = {tp: LaneSpec(TP, ID, tp, STOOD, 1_000_000) for tp in (REMOTE, other)}
+    answers = target.inquiry().ask({REMOTE: (specs[REMOTE], behind), other: (specs[other], STOOD)}, at_first=True)
+    assert isinstance(answers[REMOTE], BrokerError)
+    assert answers[other] == Held(0, (), -1, frozenset())
 
 
 def test_a_claim_that_nobody_used_asks_no_more() -> None:

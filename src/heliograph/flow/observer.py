@@ -48,6 +48,7 @@ class Row:
     why: str = ""
     blind: bool = True
     vague: bool = False
+    clueless_at: float = 0.0  # since when its task has known nothing that is in its way, unless it does
     parked: str = ""
     parked_at: float = 0.0
     unseen: str = ""  # why the coordinator could not look
@@ -55,6 +56,11 @@ class Row:
     newest_ms: int = -1
     bytes: int = 0
     history: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether its task knows what is in its way."""
+        return bool(self.why) and not self.vague
 
 
 @dataclass(slots=True)
@@ -177,6 +183,8 @@ class Observer:
         row.bytes = total
         if joined < row.joined:
             return  # of an epoch that ends: what it copies counts, what it sees is the next one's to say
+        if joined != row.joined or row.known:
+            row.clueless_at = now
         row.task, row.joined = task, joined
         row.end, row.why, row.oldest_ms = lane["end"], lane.get("why", ""), lane.get("oldest", -1)
         row.blind = bool(lane.get("blind", False)) or row.end < 0
@@ -202,19 +210,19 @@ class Observer:
             row.parked = ""  # tried again, and it goes
         if not row.parked and (verdict := row.progress.verdict(now)).health.healthy:
             return verdict
-        because, vague = self._because(row, now, because)
-        return row.progress.verdict(now, because=because, vague=vague, parked=row.parked)
+        because, clueless_at = self._because(row, now, because)
+        return row.progress.verdict(now, because=because, clueless_at=clueless_at, parked=row.parked)
 
-    def _because(self, row: Row, now: float, because: str) -> tuple[str, bool]:
-        """What is in the way, and whether that is no more than a guess."""
+    def _because(self, row: Row, now: float, because: str) -> tuple[str, float | None]:
+        """What is in the way, and since when that has been no more than a guess."""
         seen = self._tasks.get(row.task) if row.task is not None else None
         if row.task is None or seen is None:
-            return because or row.unseen or "no task copies it: the next epoch is being planned", False
+            return because or row.unseen or "no task copies it: the next epoch is being planned", None
         if now - seen.heard_at > SILENT_S:
-            return f"task {row.task[1]} of epoch {row.task[0]} is silent: its process may be frozen or gone", False
-        if row.why and not row.vague:
-            return row.why, False
-        return (row.unseen, False) if row.unseen else (row.why, True)
+            return f"task {row.task[1]} of epoch {row.task[0]} is silent: its process may be frozen or gone", None
+        if row.known:
+            return row.why, None
+        return (row.unseen, None) if row.unseen else (row.why, row.clueless_at)
 
     def _behind_s(self, row: Row, now: float) -> float | None:
         """The age of the oldest record that is not copied: by its own timestamp once it was fetched; before that,

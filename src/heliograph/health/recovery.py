@@ -3,7 +3,7 @@
 A broker that is down needs no help from us: connections come back by themselves. What stalls for no reason that can be
 seen is a fault of ours, a partition that a fetch lost or an answer that never came, and new tasks with new connections
 are the cure. Since it costs the other partitions a moment, it is done seldom, and ever more seldom when it does not
-help.
+help. Time before a task had the partition does not count: where Spark is slow to start one, another would be too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Recovery:
         ill = sorted(
             tp
             for tp, verdict in verdicts.items()
-            if verdict.health is Health.STALLED and not verdict.known and verdict.still_s >= self._first_s
+            if verdict.health is Health.STALLED and verdict.clueless_s >= self._first_s
         )
         if not ill:
             if now - self._cured_at > self._wait_s:

@@ -45,7 +45,7 @@ class Verdict:
     because: str = ""  # without seconds, so that it stays the same while it lasts
     behind: int | None = None  # records, when it is stalled; None: not known whether the source moved
     still_s: float = 0.0  # how long it has not been good
-    known: bool = True  # whether what is in the way is known
+    clueless_s: float = 0.0  # how long of that a task has had it and known nothing that is in its way
 
     @property
     def words(self) -> str:
@@ -98,15 +98,22 @@ class Progress:
         self.good_at = max(self.good_at, at)
 
     def verdict(
-        self, now: float, *, because: str = "", vague: bool = False, parked: str = "", limit_s: float = LIMIT_S
+        self,
+        now: float,
+        *,
+        because: str = "",
+        clueless_at: float | None = None,
+        parked: str = "",
+        limit_s: float = LIMIT_S,
     ) -> Verdict:
-        """`because`: what is in the way, or `vague`, what should have come by now. It matters only without progress."""
+        """`because`: what is in the way; or, if nothing has been known to be since `clueless_at`, what should have come
+        by now. It matters only without progress."""
         still_s = max(now - self.good_at, 0.0)
         if parked:
             return Verdict(Health.PARKED, parked, self.lag, still_s)
         if still_s > limit_s:
-            known = bool(because) and not vague
-            return Verdict(Health.STALLED, because or NO_REASON, self.lag or None, still_s, known)
+            clueless_s = 0.0 if clueless_at is None else min(now - clueless_at, still_s)
+            return Verdict(Health.STALLED, because or NO_REASON, self.lag or None, still_s, clueless_s)
         if self.lag is None:
             return Verdict(Health.STARTING, because)
         moving = self.lag > 0 or now - self.moved_at <= limit_s

@@ -27,6 +27,12 @@ REFRESH_EVERY_S = 0.25
 # network gone. Longer than the broker's own wait in a produce (30 s) plus a slow disk.
 REQUEST_TIMEOUT_S = 40.0
 
+# Of blocking calls beside the loop. Whoever has one made asks again by himself, and all others of the task wait behind
+# it, as does the news of who leads what: a partition without a leader, or a broker that is frozen, must not be theirs.
+ERRAND_S, PATIENCE_S = 5.0, 0.5
+# A broker that has not let us connect for so long is not waited for when an epoch takes over.
+REACH_S = 2.0
+
 
 class Owner(Protocol):
     """Who uses the connections: the fetching or the appending side of a task."""
@@ -44,7 +50,7 @@ class Brokers:
         self.metadata: Metadata | None = None
         self.trouble: HeliographError | None = None  # why the cluster cannot be asked, while it cannot
         self.errands = Errands(cluster.alias)
-        self.client = Client(cluster)
+        self.client = Client(cluster, timeout_s=ERRAND_S, patience_s=PATIENCE_S)
         self._selector = selector
         self._owner = owner
         self._dialer = Dialer()
@@ -108,13 +114,17 @@ class Brokers:
     def _address(self, node: int) -> Address | None:
         return self.metadata.brokers.get(node_of(node)) if self.metadata else None
 
-    def reach(self, tps: Iterable[TopicPartition]) -> bool:
-        """Whether all of their leaders are connected; those that are not are being dialled."""
+    def reach(self, tps: Iterable[TopicPartition], now: float) -> bool:
+        """Whether all of their leaders are connected that can be; those that are not are being dialled."""
         if self.metadata is None:
             return False
-        nodes = {self.leader(tp) for tp in tps}
-        missing = [node for node in nodes if node is None or self.connection(node) is None]
-        return not missing
+        nodes = {node for tp in tps if (node := self.leader(tp)) is not None}
+        missing = [node for node in nodes if self.connection(node) is None]
+        return all(self._refuses(node, now) for node in missing)
+
+    def _refuses(self, node: int, now: float) -> bool:
+        since = self.trying_since(node)
+        return node in self._failed or (since is not None and now - since > REACH_S)
 
     def connected(self, node: int) -> Connection | None:
         """As `connection`, but only looks."""

@@ -68,16 +68,19 @@ class Inquiry:
         ends = self._client.list_offsets(list(doubtful), at="latest") if doubtful else {}
         if self._incidents is not None:
             self._incidents.catch_up()
-        return {
-            who: self._held(spec, acked, states[spec.remote], ends.get(spec.remote, -1))
-            for who, (spec, acked) in asked.items()
-        }
+        found: dict[Who, Held | HeliographError] = {}
+        for who, (spec, acked) in asked.items():
+            try:
+                found[who] = self._held(spec, acked, states[spec.remote], ends.get(spec.remote, -1))
+            except WireError as error:
+                found[who] = error  # its own affair: the others are not to wait for it
+        return found
 
-    def _held(self, spec: LaneSpec, acked: Position, state: States, end: int | BrokerError) -> Held | HeliographError:
+    def _held(self, spec: LaneSpec, acked: Position, state: States, end: int | BrokerError) -> Held:
         if isinstance(state, WireError):
-            return state
+            raise state
         if isinstance(end, WireError):
-            return end
+            raise end
         if acked.producer_id in state:
             last: int | None = state[acked.producer_id].last_sequence
         elif acked.sequence == 0:

@@ -181,7 +181,7 @@ class Task:
             self._turn(now, until=now + TAKE_OVER_EVERY_S)
             self._listen()
             if not said:
-                reached = [source.reach(lane.spec.tp for lane in self._lanes), target.reach(remotes)]
+                reached = [source.reach((lane.spec.tp for lane in self._lanes), now), target.reach(remotes, now)]
                 said = bool(opened) and all(reached) and self._link.tell({"say": "ready"})
 
     def _turn(self, now: float, until: float) -> None:
@@ -332,6 +332,8 @@ class Task:
             if limit is not None and limit < lane.max_batch_bytes:
                 lane.max_batch_bytes = limit
                 self._ask([lane])
+            elif error is not None and error.retriable:
+                self._parked_until[lane] = time.monotonic() + 0.5  # sent again, refused again, asked again
             else:
                 self._warden.refused(lane, sent.piece, result)
 

@@ -40,9 +40,11 @@ class Calls:
         client_id: str = "heliograph",
         timeout_s: float = 30.0,
         connect_timeout_s: float = 10.0,
+        patience_s: float = float("inf"),
     ) -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s  # of a call, unless the call says otherwise
+        self._patience_s = patience_s  # how much of that partitions may cost that nobody leads or can be asked about
         self._lock = threading.RLock()
         self._pool = Pool(cluster, client_id, connect_timeout_s)
         self._topics: dict[str, TopicMeta] = {}
@@ -171,9 +173,10 @@ class Calls:
         timeout_s: float | None,
     ) -> dict[TopicPartition, T | BrokerError]:
         """`ask(broker, partitions, seconds left)` for each leader; what fails for a reason that passes is asked again,
-        with fresh metadata, until the time is over."""
+        with fresh metadata, until the time or the patience is over."""
         began = time.monotonic()
         deadline = began + (self.timeout_s if timeout_s is None else timeout_s)
+        insist_until = min(began + self._patience_s, deadline)
         pause = Backoff()
         left = dict.fromkeys(tps)
         done: dict[TopicPartition, T | BrokerError] = {}
@@ -183,10 +186,10 @@ class Calls:
                 done.update(self._ask_leader(ask, broker, group, deadline))
             absent_is_final = time.monotonic() - began > _PROPAGATION_S
             left = {tp: None for tp in left if _may_retry(done.get(tp), absent_is_final)}
-            if left and not sleep(pause, deadline):
-                break
             for topic in {tp.topic for tp in left}:
                 self._topics.pop(topic, None)
+            if left and not sleep(pause, insist_until):
+                break
         return done
 
     def _ask_leader(
