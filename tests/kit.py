@@ -171,13 +171,15 @@ def contents(read: Mapping[int, list[Record]]) -> dict[int, list[tuple[object, .
     return {partition: [record.content for record in records] for partition, records in read.items()}
 
 
-def wait_until(condition: Callable[[], object], *, what: str = "", timeout_seconds: float = 60) -> None:
+def wait_until(
+    condition: Callable[[], object], *, what: str = "", timeout_seconds: float = 60, every_seconds: float = 0.02
+) -> None:
     """Poll until the condition holds; a test's only way of waiting."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what or condition} did not come true in {timeout_seconds:g} s")
-        time.sleep(0.02)
+        time.sleep(every_seconds)
 
 
 def _consumer(client: Mapping[str, str], isolation: str = "read_committed") -> Consumer:

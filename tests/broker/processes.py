@@ -109,7 +109,14 @@ class Run:
 
     # Waiting
 
-    def wait(self, condition: Callable[[], object], *, what: str, timeout_seconds: float = START_SECONDS) -> None:
+    def wait(
+        self,
+        condition: Callable[[], object],
+        *,
+        what: str,
+        timeout_seconds: float = START_SECONDS,
+        every_seconds: float = 0.02,
+    ) -> None:
         """Until the condition holds; it must not end before."""
 
         def holds() -> object:
@@ -117,7 +124,12 @@ class Run:
             return condition()
 
         try:
-            wait_until(holds, what=f"{what} of {self.folder.name}", timeout_seconds=timeout_seconds)
+            wait_until(
+                holds,
+                what=f"{what} of {self.folder.name}",
+                timeout_seconds=timeout_seconds,
+                every_seconds=every_seconds,
+            )
         except TimeoutError as error:
             raise TimeoutError(f"{error}:\n{self.words()}") from None
 

@@ -41,7 +41,12 @@ def test_listing_with_expand(primary: Kafka, backup: Kafka, tmp_path: Path, topi
             answer = api("PUT", f"/connectors/many-{n}/config", _config(primary, backup, n, topics[n % TOPICS]))
             assert answer.code == 201, answer
         began, meanwhile = time.monotonic(), [0.0]
-        run.wait(lambda: _running(api, meanwhile) == CONNECTORS, what="all running", timeout_seconds=1200)
+        run.wait(
+            lambda: _running(api, meanwhile) == CONNECTORS,
+            what="all running",
+            timeout_seconds=1200,
+            every_seconds=0.5,  # as a page that is looked at would: fifty listings a second held up what they look at
+        )
         median_s = statistics.median(meanwhile)
         print(
             f"all ran after {time.monotonic() - began:.0f} s; listings meanwhile: median {median_s:.3f} s, "

@@ -247,7 +247,13 @@ def test_leaders_moved_in_clusters_of_three(tmp_path: Path) -> None:
     with running(Kafka("west", brokers=3, config=safe), Kafka("east", brokers=3, config=safe)) as (source, target):
         topic = create_topic(source.confluent(), "led", PARTITIONS, replication_factor=3)
         properties = write_properties(
-            tmp_path / "mm2.properties", source, target, topic, tasks_max=2, replication_factor=3
+            tmp_path / "mm2.properties",
+            source,
+            target,
+            topic,
+            tasks_max=2,
+            replication_factor=3,
+            offset_storage_replication_factor=3,
         )
         feed = Feed(source.confluent(), topic, PARTITIONS, 3_000)
         with Run(properties, tmp_path / "run") as run:
