@@ -127,7 +127,7 @@ def api(_server: tuple[Server, Memory]) -> Api:
 
 
 def test_who_is_there(api: Api) -> None:
-    assert api("GET", "/").body == {"version": "1", "commit": "heliograph", "kafka_cluster_id": "abc"}
+    assert api("GET", "/").body == {"version": "4.3.1", "commit": "heliograph-1", "kafka_cluster_id": "abc"}
     assert api("GET", "/health")[:2] == (
         200,
         {"status": "healthy", "message": "Worker has completed startup and is ready to handle requests."},
@@ -271,6 +271,15 @@ def test_all_errors_are_named_in_one_message(api: Api) -> None:
     assert message.startswith("Connector configuration is invalid and contains the following 4 error(s):\n")
     assert "Invalid value many for configuration tasks.max: Not a number of type INT" in message
     assert message.endswith("`/connector-plugins/{connectorType}/config/validate`")
+
+
+def test_a_class_that_is_not_there_is_said_as_clients_know_it(api: Api) -> None:
+    """kcctl goes by the first words, and falls over a key that nobody defines."""
+    unknown = {"name": "one", "connector.class": "com.example.No"}
+    plugin = "/connector-plugins/com.example.No/config/validate"
+    for answer in (api("PUT", "/connectors/one/config", unknown), api("PUT", plugin, unknown)):
+        assert answer.code == 400
+        assert answer.body["message"].startswith("Failed to find any class that implements Connector")
 
 
 def test_other_media_and_large_bodies(api: Api) -> None:

@@ -227,29 +227,29 @@ _FLOW_MOOT = _rows(
     group.filter.class | CLASS | DefaultGroupFilter | A Java class that decides which groups; refused.
     config.property.filter.class | CLASS | DefaultConfigPropertyFilter | A Java class that picks configs; refused.
     consumer.poll.timeout.ms | LONG | 1000 | How long a poll of the source waits.
-    tasks.max.enforce | BOOL | true | Of Connect.
-    key.converter | CLASS | ByteArrayConverter | Of Connect; Heliograph never decodes records.
-    key.converter.* | STRING | - | Of Connect.
-    value.converter | CLASS | ByteArrayConverter | Of Connect.
-    value.converter.* | STRING | - | Of Connect.
-    header.converter | CLASS | ByteArrayConverter | Of Connect.
-    header.converter.* | STRING | - | Of Connect.
-    key.converter.plugin.version | STRING | - | Of Connect.
-    value.converter.plugin.version | STRING | - | Of Connect.
-    header.converter.plugin.version | STRING | - | Of Connect.
+    tasks.max.enforce | BOOL | true | Whether Connect fails connectors with more tasks than `tasks.max`.
+    key.converter | CLASS | ByteArrayConverter | What Connect reads keys by; records are never decoded here.
+    key.converter.* | STRING | - | Its settings.
+    value.converter | CLASS | ByteArrayConverter | What Connect reads values by; records are never decoded here.
+    value.converter.* | STRING | - | Its settings.
+    header.converter | CLASS | ByteArrayConverter | What Connect reads headers by; records are never decoded here.
+    header.converter.* | STRING | - | Its settings.
+    key.converter.plugin.version | STRING | - | Which version of the keys' converter Connect loads.
+    value.converter.plugin.version | STRING | - | Which version of the values' converter Connect loads.
+    header.converter.plugin.version | STRING | - | Which version of the headers' converter Connect loads.
     transforms | LIST | - | Java classes that change each record on its way; refused.
     predicates | LIST | - | Conditions of transforms.
     config.action.reload | STRING | restart | What a changed secret does.
-    errors.retry.timeout | LONG | 0 | Of Connect.
-    errors.retry.delay.max.ms | LONG | 60000 | Of Connect.
-    errors.tolerance | STRING | none | Of Connect; here a partition that cannot go on is parked.
-    errors.log.enable | BOOL | false | Of Connect.
-    errors.log.include.messages | BOOL | false | Of Connect.
+    errors.retry.timeout | LONG | 0 | How long Connect tries again what failed; here `on.*` decide.
+    errors.retry.delay.max.ms | LONG | 60000 | The longest pause between two of these tries.
+    errors.tolerance | STRING | none | Whether Connect passes over bad records; here `on.refused` decides.
+    errors.log.enable | BOOL | false | Whether Connect logs them; here incidents are always written down.
+    errors.log.include.messages | BOOL | false | Whether with the record; here it is in the quarantine.
     source.cluster.alias | STRING | <source> | Follows from the flow's name; another is refused, but for the empty one.
     target.cluster.alias | STRING | <target> | Follows from the flow's name; another is refused, but for the empty one.
-    name | STRING | - | Of the connector.
-    connector.class | CLASS | - | Of the connector.
-    connector.plugin.version | STRING | - | Of Connect.
+    name | STRING | - | What the connector is called, on all nodes of its worker; in a file the flow's name counts.
+    connector.class | CLASS | - | MirrorSourceConnector, MirrorCheckpointConnector or MirrorHeartbeatConnector.
+    connector.plugin.version | STRING | - | Which version of its class Connect loads; here is one.
     use.incremental.alter.configs | STRING | requested | Gone in 4.0.
     add.source.alias.to.metrics | BOOL | false | Gone in 4.0.
     auto.include.jmx.reporter | BOOL | true | Gone in 4.0.
@@ -295,10 +295,10 @@ _CLUSTER_MOOT = _rows(
     connect.protocol | STRING | sessioned | Of that group.
     worker.sync.timeout.ms | LONG | 3000 | Of that group.
     worker.unsync.backoff.ms | LONG | 300000 | Of that group.
-    topic.creation.enable | BOOL | true | Of Connect.
-    topic.tracking.enable | BOOL | true | Of Connect.
-    topic.tracking.allow.reset | BOOL | true | Of Connect.
-    connector.client.config.override.policy | STRING | All | Of Connect.
+    topic.creation.enable | BOOL | true | Whether Connect creates topics by `topic.creation.*`.
+    topic.tracking.enable | BOOL | true | Whether a worker keeps track of connectors' topics: see `heliograph connect`.
+    topic.tracking.allow.reset | BOOL | true | Whether that may be forgotten by a request.
+    connector.client.config.override.policy | STRING | All | Which settings of clients connectors may have of their own.
     plugin.path | LIST | - | Where Connect finds Java classes.
     plugin.discovery | STRING | hybrid_warn | How it finds them.
     inter.worker.key.* | STRING | - | Between MM2's processes.

@@ -11,9 +11,13 @@ from heliograph.connect.asking import Ask, Decision, Level, Refusal, SetLevel, S
 from heliograph.connect.bodies import object_of, texts_of
 from heliograph.connect.siblings import siblings_of
 
+# The release of Kafka Connect whose API this is: clients go by it. kcctl, told of a lower one, does not try to stop
+# connectors, to restart their tasks, nor to read and change their offsets.
+SPEAKS = "4.3.1"
+
 
 def root(sight: Sight, ask: Ask) -> Decision:
-    about = {"version": sight.version, "commit": "heliograph", "kafka_cluster_id": sight.cluster_id}
+    about = {"version": SPEAKS, "commit": f"heliograph-{sight.version}", "kafka_cluster_id": sight.cluster_id}
     return Decision(HTTPStatus.OK, about)
 
 
@@ -57,6 +61,8 @@ def validate(sight: Sight, ask: Ask) -> Decision:
     if not told.strip().removesuffix("Connector").endswith(plugin.removesuffix("Connector").rpartition(".")[2]):
         why = f"Included connector type {told} does not match request type {plugin}"
         raise Refusal(HTTPStatus.BAD_REQUEST, why)
+    if class_of(told) is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, validation.no_class(told))
     name = given.get("name") or ""
     # A reader learns nothing of what providers hold, not even whether it would fit.
     worker = sight.worker if ask.role == "admin" else sight.worker.for_readers()

@@ -37,8 +37,10 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """As Connect puts it into a 400."""
+        """As Connect puts it into a 400. That a class is not there stands alone: clients know it by its first words."""
         lines = [text for texts in self.errors.values() for text in texts]
+        if self.made.kind is None:
+            return "\n".join(lines)
         head = f"Connector configuration is invalid and contains the following {len(lines)} error(s):"
         return "\n".join([head, *lines]) + POINTER
 
@@ -48,7 +50,7 @@ def judge(name: str, config: Mapping[str, str | None], worker: Worker, siblings:
     made = make(name, given, worker, siblings)
     errors: dict[str, list[str]] = {}
     if made.kind is None:
-        errors["connector.class"] = [_no_class(given.get("connector.class"))]
+        errors["connector.class"] = [no_class(given.get("connector.class"))]
         return Verdict(made, _fixed(errors), config)
     for key, definition in definitions.of(made.kind).items():
         value = config.get(key)
@@ -71,7 +73,7 @@ def _fixed(errors: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(texts) for key, texts in errors.items() if texts}
 
 
-def _no_class(text: str | None) -> str:
+def no_class(text: str | None) -> str:
     if not text:
         return 'Missing required configuration "connector.class" which has no default value.'
     known = ", ".join(CLASSES)
