@@ -1,4 +1,4 @@
-"""Java programs with Kafka's jars, for tests: Kafka's own tools and the sources in tests/data/java."""
+"""Java programs for tests: Kafka's own tools and the sources in tests/data/java, with Kafka's jars or with others."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from heliograph import cache
 from heliograph.embedded import Kafka, archive
-from heliograph.embedded.jars import fetch_jars
+from heliograph.embedded.jars import fetch_jars, read_lock
 from heliograph.embedded.java import find_java
 
-SOURCES = Path(__file__).parent.parent / "data" / "java"
+DATA = Path(__file__).parent.parent / "data"
+SOURCES = DATA / "java"
 
 
-def java(*arguments: str, timeout_seconds: float = 120) -> str:
-    """What such a program prints."""
-    jars = fetch_jars()
+def java(*arguments: str, lock: Path | None = None, timeout_seconds: float = 120) -> str:
+    """What such a program prints. `lock`: the jars it is given instead of Kafka's."""
+    if lock is None:
+        jars = fetch_jars()
+    else:
+        jars = fetch_jars(folder=cache.folder() / f"test-{lock.stem}", jars=read_lock(lock), quiet=True)
     command = [
         *(str(find_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *(*archive.options(jars), "-cp", os.pathsep.join(map(str, jars)), *arguments),

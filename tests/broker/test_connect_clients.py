@@ -1,5 +1,6 @@
-"""`heliograph connect` as its clients meet it: the conversation that a real worker was recorded with, a script of curl
-and jq, `heliograph connectors`. One process for all three, since a start of Spark is most of what it costs."""
+"""`heliograph connect` as its clients meet it: the conversation that a real worker was recorded with, Java's client
+library of others, a script of curl and jq, `heliograph connectors`. One process for all, since a start of Spark is most
+of what it costs."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import pytest
 from heliograph.cli.main import run as command
 from heliograph.embedded import Kafka, connect_properties
 from heliograph.embedded.ports import claim_port
+from tests.broker import library
 from tests.broker.conversation import DATA, play, prepare, recorded, unjustified
 from tests.broker.processes import Run, records_in, write_file
 from tests.broker.test_connectors import write_files
@@ -87,6 +89,11 @@ def test_the_conversation(node: Node, primary: Kafka, backup: Kafka, topic_name:
     answers = play(node.url, source=primary.bootstrap, target=backup.bootstrap, topic=topic, until_s=120)
     found = unjustified(recorded(), answers)
     assert not found, "\n".join(found)
+
+
+def test_a_client_library_of_others(node: Node, primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    """As it meets a real worker, which `test_connect_worker` shows."""
+    assert library.talk(node.url, primary, backup, topic_name) == library.expected(topic_name)
 
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from heliograph.embedded import ConnectWorker, Kafka, connect_properties
+from tests.broker import library
 from tests.broker.conversation import play, prepare, recorded, unjustified
 
 
@@ -32,6 +33,11 @@ def test_it_answers_as_was_recorded(worker: ConnectWorker, primary: Kafka, backu
     topic = prepare(primary.confluent(), topic_name)
     answers = play(worker.url, source=primary.bootstrap, target=backup.bootstrap, topic=topic)
     assert unjustified(recorded(), answers, reasons=[]) == []
+
+
+def test_a_client_library_of_others(worker: ConnectWorker, primary: Kafka, backup: Kafka, topic_name: str) -> None:
+    """What `test_connect_clients` expects of our own worker."""
+    assert library.talk(worker.url, primary, backup, topic_name) == library.expected(topic_name)
 
 
 def test_it_ends_in_order(worker: ConnectWorker) -> None:

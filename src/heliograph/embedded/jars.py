@@ -33,6 +33,7 @@ from heliograph import cache
 from heliograph.errors import EmbeddedError
 
 RELEASE = "4.3.1"
+LOCK = Path(__file__).parent / f"kafka-{RELEASE}.lock"
 MIRROR_VARIABLE = "HELIOGRAPH_MAVEN_REPOSITORY"
 FETCHES_AT_ONCE = 8
 ATTEMPTS = 3
@@ -62,9 +63,8 @@ class Seen(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
-def read_lock(release: str = RELEASE) -> tuple[Jar, ...]:
-    text = (Path(__file__).parent / f"kafka-{release}.lock").read_text()
-    lines = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
+def read_lock(path: Path = LOCK) -> tuple[Jar, ...]:
+    lines = (line.split() for line in path.read_text().splitlines() if line and not line.startswith("#"))
     return tuple(Jar(coordinate, sha256, int(size)) for coordinate, sha256, size in lines)
 
 
