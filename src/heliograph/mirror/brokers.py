@@ -29,9 +29,10 @@ REQUEST_TIMEOUT_S = 40.0
 
 # Of blocking calls beside the loop. Whoever has one made asks again by himself, and all others of the task wait behind
 # it, as does the news of who leads what: a partition without a leader, or a broker that is frozen, must not be theirs.
-ERRAND_S, PATIENCE_S = 5.0, 0.5
-# A broker that has not let us connect for so long is not waited for when an epoch takes over.
-REACH_S = 2.0
+ERRAND_S, PATIENCE_S = 10.0, 0.5
+# A broker that has not let us connect for so long is not waited for when an epoch takes over: the one before goes on
+# for no more than twice that.
+REACH_S = 5.0
 
 
 class Owner(Protocol):

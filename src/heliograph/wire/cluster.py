@@ -33,6 +33,8 @@ from heliograph.wire.topics import ConfigEntry, Foreseen, NewTopic
 T = TypeVar("T")
 
 _TIMESTAMPS = {"earliest": -2, "latest": -1}
+# Of a call that brings records, at least: over a slow link a batch takes its time, however short calls are to be.
+FETCH_S = 30.0
 # Requests in flight at a time when many are sent on one connection: enough to hide a long round trip.
 _PIPELINE = 64
 
@@ -256,6 +258,7 @@ class Client(Calls):
                 return {tp: self._error(codes.UNKNOWN_TOPIC_ID, tp)}
             return {tp: self._error(found.error, tp) if found.error else found}
 
+        timeout_s = max(self.timeout_s, FETCH_S) if timeout_s is None else timeout_s
         return _value(self._per_leader([tp], ask, timeout_s)[tp])
 
 
