@@ -14,15 +14,16 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from heliograph import policy
 from heliograph.embedded import Kafka, running
 from heliograph.embedded.broker import Broker
 from heliograph.health.recovery import Recovery
@@ -94,6 +95,14 @@ def assert_all_once(source: Kafka, target: Kafka, topic: str, feed: Feed) -> Non
         expected=feed.stop(),
         timeout_seconds=60,
     )
+
+
+def place_topics(kafka: Kafka, wanted: Mapping[str, list[list[int]]]) -> None:
+    """Topic -> the brokers that hold each of its partitions."""
+    new = [NewTopic(name, len(where), replica_assignment=where) for name, where in wanted.items()]
+    admin = AdminClient(kafka.confluent())
+    for made in admin.create_topics(new).values():
+        made.result(30)
 
 
 def wait_for_epochs(engine: Engine, more: int) -> None:
@@ -243,6 +252,32 @@ def test_partitions_without_a_leader_and_one_that_a_fetch_lost(
             assert_all_once(north, backup, there, feed)
             assert_all_once(primary, north, back, other_feed)
             assert_all_once(primary, backup, lost, lost_feed)
+
+
+def test_a_broker_that_is_frozen_and_still_leads_holds_up_its_own_partitions_alone(
+    primary: Kafka, topic_name: str
+) -> None:
+    """Its cluster has not noticed, or it is only we who do not reach it. Epochs change meanwhile."""
+    create_topic(primary.confluent(), topic_name, PARTITIONS)
+    unnoticed = {"broker.session.timeout.ms": "600000"}
+    with Kafka("north", brokers=3, config=unnoticed) as north:
+        place_topics(
+            north,
+            {
+                f"primary.{topic_name}": [[1], [2], [3]],
+                policy.positions_topic("primary"): [[1], [2]],
+                policy.offset_map_topic("primary"): [[1], [2]],
+            },
+        )
+        with copying(primary, north, topic_name, epoch_seconds=5) as (site, feed, engine):
+            site.wait_sound()
+            with frozen(north.brokers[2]):
+                wait_for_epochs(engine, 3)
+                wait_for_records(engine, 600)
+                states = {number: status["state"] for number, status in site.partitions(topic_name).items()}
+                assert states == {0: "moving", 1: "moving", 2: "stalled"}
+            site.wait_sound()
+            assert_all_once(primary, north, topic_name, feed)
 
 
 def test_a_full_disk_on_the_target(primary: Kafka, topic_name: str, small_disk: Path, tmp_path: Path) -> None:

@@ -123,6 +123,11 @@ class Brokers:
         missing = [node for node in nodes if self.connection(node) is None]
         return all(self._refuses(node, now) for node in missing)
 
+    def out_of_reach(self, tp: TopicPartition, now: float) -> bool:
+        """Whether its leader does not let us connect, or has not for a while; it is being tried again."""
+        node = self.leader(tp)
+        return node is not None and self.connection(node) is None and self._refuses(node, now)
+
     def _refuses(self, node: int, now: float) -> bool:
         since = self.trying_since(node)
         return node in self._failed or (since is not None and now - since > REACH_S)

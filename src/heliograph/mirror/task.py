@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -51,6 +52,7 @@ FINISH_S = 2.0  # how long the end of an epoch waits for answers still due
 Standing = tuple[Position, offsetmap.Span | None]  # where a lane stands, and the run that its offset map ends with
 Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
 
+ASK_AGAIN_S = 0.5  # between two questions about a lane that could not be answered
 LINGER_S = 10.0  # how long a task goes on behind its epoch, if nobody takes over
 TAKE_OVER_S = LINGER_S + FINISH_S + 1.0
 TAKE_OVER_EVERY_S = 0.005  # how often the word is looked for: this is a pause, while it lasts
@@ -175,14 +177,18 @@ class Task:
         source, target = self._source.brokers, self._target.brokers
         remotes = list(dict.fromkeys(lane.spec.remote for lane in self._lanes if not lane.spec.absent))
         opened: list[bool] = []
-        target.errands.submit(lambda: self._inquiry.prepare(remotes), lambda _, __: opened.append(True))
-        said = False
+        asked = said = False
         while not (self._finishing or self._handed_over) and (now := time.monotonic()) < deadline:
             self._turn(now, until=now + TAKE_OVER_EVERY_S)
             self._listen()
-            if not said:
+            if not asked:
                 reached = [source.reach((lane.spec.tp for lane in self._lanes), now), target.reach(remotes, now)]
-                said = bool(opened) and all(reached) and self._link.tell({"say": "ready"})
+                if all(reached):
+                    asked = True
+                    near = [tp for tp in remotes if not target.out_of_reach(tp, now)]
+                    target.errands.submit(partial(self._inquiry.prepare, near), lambda _, __: opened.append(True))
+            elif opened and not said:
+                said = self._link.tell({"say": "ready"})
 
     def _turn(self, now: float, until: float) -> None:
         again = min(self._target.push(now), self._source.due)
@@ -277,7 +283,13 @@ class Task:
 
     def _ask(self, lanes: list[Lane], *, at_first: bool = False) -> None:
         """What does the target hold of these lanes' producer ids? Asked for all at once."""
-        asked = {lane: (lane.spec, lane.acked) for lane in lanes if not (lane.asking or lane.spec.absent)}
+        asked = {
+            lane: (lane.spec, lane.acked)
+            for lane in lanes
+            if not (lane.asking or lane.spec.absent) and self._can_be_asked_about(lane)
+        }
+        if not asked:
+            return
         for lane in asked:
             lane.asking = True
 
@@ -287,6 +299,14 @@ class Task:
                 self._answered(lane, error if held is None else held[lane])
 
         self._target.brokers.errands.submit(lambda: self._inquiry.ask(asked, at_first=at_first), answered)
+
+    def _can_be_asked_about(self, lane: Lane) -> bool:
+        """Not while its leader does not let us connect: all others would wait for that, and the loop tries anyway."""
+        now = time.monotonic()
+        if not self._target.brokers.out_of_reach(lane.spec.remote, now):
+            return True
+        self._parked_until[lane] = now + ASK_AGAIN_S
+        return False
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:
@@ -298,7 +318,7 @@ class Task:
             if answer.retriable:
                 lane.write_trouble = f"the target cannot say what it holds: {answer.message}"
                 log.info("asking the target again", partition=str(lane.spec.remote), why=str(answer))
-                self._parked_until[lane] = time.monotonic() + 0.5
+                self._parked_until[lane] = time.monotonic() + ASK_AGAIN_S
             else:
                 fix = answer.fix
                 if isinstance(answer, BrokerError) and answer.name == "TOPIC_AUTHORIZATION_FAILED":
@@ -310,7 +330,7 @@ class Task:
             return
         if answer.there < 0 or 0 <= answer.end < lane.acked.target:
             if self._warden.doubts(lane):
-                self._parked_until[lane] = time.monotonic() + 0.5
+                self._parked_until[lane] = time.monotonic() + ASK_AGAIN_S
             else:
                 self._warden.target_lost(lane, answer.end, -answer.there)
             return
@@ -333,7 +353,7 @@ class Task:
                 lane.max_batch_bytes = limit
                 self._ask([lane])
             elif error is not None and error.retriable:
-                self._parked_until[lane] = time.monotonic() + 0.5  # sent again, refused again, asked again
+                self._parked_until[lane] = time.monotonic() + ASK_AGAIN_S  # sent again, refused again, asked again
             else:
                 self._warden.refused(lane, sent.piece, result)
 

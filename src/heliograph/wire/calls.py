@@ -26,6 +26,9 @@ T = TypeVar("T")
 
 CLOSE_S = 0.1
 
+# A broker that has not answered a question for so long is asked no more: another may know, or lead by now.
+QUESTION_S = 10.0
+
 # A topic just created may be unknown to the next broker asked for a moment; after that it is not there.
 _PROPAGATION_S = 2.0
 
@@ -143,7 +146,7 @@ class Calls:
         """Fresh from a broker. None: all topics. Never creates a topic."""
 
         def ask(connection: Connection, deadline: float) -> Metadata:
-            return self._ask_metadata(connection, topics, deadline)
+            return self._ask_metadata(connection, topics, min(deadline, time.monotonic() + QUESTION_S))
 
         return self._with(ask, timeout_s=timeout_s)
 
@@ -171,9 +174,11 @@ class Calls:
         tps: Iterable[TopicPartition],
         ask: Callable[[int, list[TopicPartition], float], Mapping[TopicPartition, T | BrokerError]],
         timeout_s: float | None,
+        *,
+        each_s: float = float("inf"),
     ) -> dict[TopicPartition, T | BrokerError]:
         """`ask(broker, partitions, seconds left)` for each leader; what fails for a reason that passes is asked again,
-        with fresh metadata, until the time or the patience is over."""
+        with fresh metadata, until the time or the patience is over. `each_s`: what one broker may take of that."""
         began = time.monotonic()
         deadline = began + (self.timeout_s if timeout_s is None else timeout_s)
         insist_until = min(began + self._patience_s, deadline)
@@ -183,7 +188,7 @@ class Calls:
         while left:
             groups = self._leaders(left, done, deadline)
             for broker, group in groups.items():
-                done.update(self._ask_leader(ask, broker, group, deadline))
+                done.update(self._ask_leader(ask, broker, group, min(deadline, time.monotonic() + each_s)))
             absent_is_final = time.monotonic() - began > _PROPAGATION_S
             left = {tp: None for tp in left if _may_retry(done.get(tp), absent_is_final)}
             for topic in {tp.topic for tp in left}:

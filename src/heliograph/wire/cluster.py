@@ -21,7 +21,7 @@ from heliograph.wire import acls, codes, groups, topics
 from heliograph.wire.acks import Produced, produced
 from heliograph.wire.acls import Acl
 from heliograph.wire.backoff import Backoff
-from heliograph.wire.calls import Calls, sleep
+from heliograph.wire.calls import QUESTION_S, Calls, sleep
 from heliograph.wire.connection import Connection
 from heliograph.wire.fetch import FetchSession
 from heliograph.wire.fetched import FIRST_VERSION_WITH_TOPIC_IDS, Fetched
@@ -81,7 +81,7 @@ class Client(Calls):
             )
             return self._read(answer, lambda part: int(part.offset))
 
-        return self._per_leader(tps, ask, timeout_s)
+        return self._per_leader(tps, ask, timeout_s, each_s=QUESTION_S)
 
     def describe_producers(
         self, tps: Iterable[TopicPartition], *, timeout_s: float | None = None
@@ -95,7 +95,7 @@ class Client(Calls):
             answer = self.call("describe_producers", broker=broker, timeout_s=left_s, retry=False, topics=named)
             return self._read(answer, _producers)
 
-        return self._per_leader(tps, ask, timeout_s)
+        return self._per_leader(tps, ask, timeout_s, each_s=QUESTION_S)
 
     def _read(self, answer: Message, value: Callable[[Any], T]) -> dict[TopicPartition, T | BrokerError]:
         found: dict[TopicPartition, T | BrokerError] = {}
