@@ -282,16 +282,20 @@ class Task:
             self._ask(due)
 
     def _ask(self, lanes: list[Lane], *, at_first: bool = False) -> None:
-        """What does the target hold of these lanes' producer ids? Asked for all at once."""
-        asked = {
-            lane: (lane.spec, lane.acked)
-            for lane in lanes
-            if not (lane.asking or lane.spec.absent) and self._can_be_asked_about(lane)
-        }
+        """What does the target hold of these lanes' producer ids? Asked for all at once, but for those whose leader
+        lets nobody connect: the others would wait for that, and the loop tries anyway."""
+        now = time.monotonic()
+        asked: dict[Lane, tuple[LaneSpec, Position]] = {}
+        for lane in lanes:
+            if lane.asking or lane.spec.absent:
+                continue
+            if self._target.brokers.out_of_reach(lane.spec.remote, now):
+                self._parked_until[lane] = now + ASK_AGAIN_S
+                continue
+            lane.asking = True
+            asked[lane] = lane.spec, lane.acked
         if not asked:
             return
-        for lane in asked:
-            lane.asking = True
 
         def answered(held: dict[Lane, Held | HeliographError] | None, error: HeliographError | None) -> None:
             for lane in asked:
@@ -299,14 +303,6 @@ class Task:
                 self._answered(lane, error if held is None else held[lane])
 
         self._target.brokers.errands.submit(lambda: self._inquiry.ask(asked, at_first=at_first), answered)
-
-    def _can_be_asked_about(self, lane: Lane) -> bool:
-        """Not while its leader does not let us connect: all others would wait for that, and the loop tries anyway."""
-        now = time.monotonic()
-        if not self._target.brokers.out_of_reach(lane.spec.remote, now):
-            return True
-        self._parked_until[lane] = now + ASK_AGAIN_S
-        return False
 
     def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
         if lane.state is not State.LOST or answer is None:

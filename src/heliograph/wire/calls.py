@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 CLOSE_S = 0.1
 
-# A broker that has not answered a question for so long is asked no more: another may know, or lead by now.
-QUESTION_S = 10.0
+# A broker that has not answered a question for so long is asked no more: another may know, or lead by now. And so much
+# each has, whatever those before it took: most answer at once.
+QUESTION_S, LEAST_S = 10.0, 1.0
 
 # A topic just created may be unknown to the next broker asked for a moment; after that it is not there.
 _PROPAGATION_S = 2.0
@@ -188,7 +189,9 @@ class Calls:
         while left:
             groups = self._leaders(left, done, deadline)
             for broker, group in groups.items():
-                done.update(self._ask_leader(ask, broker, group, min(deadline, time.monotonic() + each_s)))
+                now = time.monotonic()
+                until = max(min(deadline, now + each_s), now + LEAST_S)
+                done.update(self._ask_leader(ask, broker, group, until))
             absent_is_final = time.monotonic() - began > _PROPAGATION_S
             left = {tp: None for tp in left if _may_retry(done.get(tp), absent_is_final)}
             for topic in {tp.topic for tp in left}:
