@@ -272,8 +272,8 @@ def test_what_a_provider_gave_is_in_no_answer(key: str, secret: str) -> None:
         return
     given_ = {**config("Source"), key: "${env:P}"}
     found = judge("one", given_, provided(secret))
-    shown = repr(found.errors) + repr(found.made.warnings) + repr(infos("MirrorSource", found)["configs"])
-    expected = repr(infos("MirrorSource", judge("one", config("Source"), WORKER))["configs"])
+    shown = repr(found.errors) + repr(found.made.warnings) + repr(infos("source", found)["configs"])
+    expected = repr(infos("source", judge("one", config("Source"), WORKER))["configs"])
     for part in (secret, secret[:60], *secret.split(",")):
         assert shown.count(part) <= expected.count(part)  # `target-0` is written in the configuration too
 

@@ -61,13 +61,13 @@ def validate(sight: Sight, ask: Ask) -> Decision:
     if not told.strip().removesuffix("Connector").endswith(plugin.removesuffix("Connector").rpartition(".")[2]):
         why = f"Included connector type {told} does not match request type {plugin}"
         raise Refusal(HTTPStatus.BAD_REQUEST, why)
-    if class_of(told) is None:
-        raise Refusal(HTTPStatus.BAD_REQUEST, validation.no_class(told))
     name = given.get("name") or ""
     # A reader learns nothing of what providers hold, not even whether it would fit.
     worker = sight.worker if ask.role == "admin" else sight.worker.for_readers()
     verdict = validation.judge(name, given, worker, siblings_of(sight.board, given))
-    return Decision(HTTPStatus.OK, validation.infos(plugin, verdict))
+    if verdict.made.kind is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, verdict.words)
+    return Decision(HTTPStatus.OK, validation.infos(verdict.made.kind, verdict))
 
 
 # ---------------------------------------------------------------- loggers

@@ -50,7 +50,7 @@ def judge(name: str, config: Mapping[str, str | None], worker: Worker, siblings:
     made = make(name, given, worker, siblings)
     errors: dict[str, list[str]] = {}
     if made.kind is None:
-        errors["connector.class"] = [no_class(given.get("connector.class"))]
+        errors["connector.class"] = [_no_class(given.get("connector.class"))]
         return Verdict(made, _fixed(errors), config)
     for key, definition in definitions.of(made.kind).items():
         value = config.get(key)
@@ -73,7 +73,7 @@ def _fixed(errors: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(texts) for key, texts in errors.items() if texts}
 
 
-def no_class(text: str | None) -> str:
+def _no_class(text: str | None) -> str:
     if not text:
         return 'Missing required configuration "connector.class" which has no default value.'
     known = ", ".join(CLASSES)
@@ -149,10 +149,9 @@ def _together(kind: Kind, config: Mapping[str, str]) -> list[tuple[str, str]]:
     return found
 
 
-def infos(plugin: str, verdict: Verdict) -> dict[str, object]:
+def infos(kind: Kind, verdict: Verdict) -> dict[str, object]:
     """Connect's ConfigInfos."""
-    kind = verdict.made.kind
-    defined = definitions.of(kind) if kind is not None else {}
+    defined = definitions.of(kind)
     rows = [_row(definition, verdict) for definition in defined.values()]
     known = set(defined)
     for key in [*verdict.config, *verdict.errors]:
@@ -161,7 +160,7 @@ def infos(plugin: str, verdict: Verdict) -> dict[str, object]:
             if key in verdict.errors:
                 rows.append({"definition": None, "value": _value(key, None, verdict)})
     groups = list(dict.fromkeys(one.group for one in defined.values() if one.group))
-    name = class_of(verdict.config.get("connector.class") or "") or plugin
+    name = class_of(verdict.config.get("connector.class") or "")
     return {"name": name, "error_count": verdict.count, "groups": groups, "configs": rows}
 
 
