@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.batch import decode
-from heliograph.mirror.lane import Verdict
-from heliograph.mirror.ledger import already_there
+from heliograph.mirror.lane import Sent
+from heliograph.mirror.ledger import advance, distance
 from heliograph.mirror.positions import SEQUENCES, Position
 from heliograph.mirror.quarantine import records_of
+from heliograph.wire import Produced
 from tests.property.test_lane_ledger import (
     ACTIONS,
     LAYOUT,
-    NOT_ENOUGH_REPLICAS,
     PRODUCER,
     TOPIC_ID,
     Broker,
@@ -48,30 +48,23 @@ class Careful(Writer):
         self.log, self.tells, self.picky = log, tells, broker
         super().__init__(source, broker, position)
 
-    def ask(self) -> None:
-        there = already_there(self.lane.acked, self.broker.last_sequence)
-        assert there >= 0
+    def found(self, there: int) -> None:
+        refusal = self.lane.take_refusal()
+        if refusal is not None and distance(refusal.sent.sequence, advance(self.lane.acked.sequence, there)) <= 0:
+            self.write_down(refusal.sent)
         self.lane.found(there, held=frozenset(o for o in self.log if o >= self.lane.acked.next_offset))
 
-    def answer(self) -> None:
-        if not self.answers:
-            return
-        sent, error, base = self.answers.popleft()
-        if sent not in self.lane.in_flight:
-            return
-        match self.lane.answered(sent, error, base, retriable=error == NOT_ENOUGH_REPLICAS):
-            case Verdict.LOST_TRACK:
-                self.ask()
-            case Verdict.REFUSED:
-                self.lane.lose_track()
-                offsets = [record.offset for record in records_of(sent.piece)]
-                if self.tells:
-                    self.log.update(self.picky.bad.intersection(offsets))
-                elif len(offsets) == 1:
-                    self.log.update(offsets)
-                else:
-                    self.lane.narrow_to(len(offsets) // 2, sent.piece.next_offset)
-                self.ask()
+    def judge(self, sent: Sent, error: int, base: int) -> None:
+        self.lane.answered(sent, Produced("t", 0, error, base, -1, -1, "", ()))
+
+    def write_down(self, sent: Sent) -> None:
+        offsets = [record.offset for record in records_of(sent.piece)]
+        if self.tells:
+            self.log.update(self.picky.bad.intersection(offsets))
+        elif len(offsets) == 1:
+            self.log.update(offsets)
+        else:
+            self.lane.narrow_to(len(offsets) // 2, sent.piece.next_offset)
 
 
 @settings(max_examples=300, deadline=None)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from heliograph.batch import Chunk, Header, Limits, Record, decode, encode
 from heliograph.mirror.assignment import LaneSpec
-from heliograph.mirror.lane import Lane, Sent, State, Verdict
+from heliograph.mirror.lane import Lane, Sent, State
 from heliograph.mirror.ledger import already_there
 from heliograph.mirror.positions import SEQUENCES, Position
 from heliograph.types import TopicPartition
+from heliograph.wire import Produced
 
 TOPIC_ID = UUID(int=7)
 PRODUCER = 4711
@@ -77,11 +78,20 @@ class Writer:
         self.lane = Lane.of(LaneSpec(tp, TOPIC_ID, tp, position, 1_000_000))
         self.wire: deque[tuple[Sent, bytes]] = deque()
         self.answers: deque[tuple[Sent, int, int]] = deque()
+        self.halted = False
         self.ask()
 
     def ask(self) -> None:
+        """The probe, when no answer to a batch of the lane is due (invariant e)."""
+        if self.lane.state is not State.LOST or self.lane.unheard:
+            return
         there = already_there(self.lane.acked, self.broker.last_sequence)
         assert there >= 0
+        self.found(there)
+        if self.halted:
+            self.lane.halt()
+
+    def found(self, there: int) -> None:
         self.lane.found(there)
 
     def fetch(self, batches: int) -> None:
@@ -91,8 +101,7 @@ class Writer:
                 self.lane.push(Chunk(data, wanted=self.lane.fetch_offset, limits=Limits()))
 
     def send(self, merge: bool) -> None:
-        if self.lane.sendable(now=1.0):
-            self.lane.not_before = 0.0
+        if self.lane.sendable():
             sent = self.lane.next_batch(lambda *_: merge)
             if sent is not None:
                 assert len(self.lane.in_flight) <= 5
@@ -113,37 +122,40 @@ class Writer:
         if self.answers:
             sent, error, base = self.answers.popleft()
             if sent in self.lane.in_flight:
-                halted = self.lane.state is State.HALTED
-                verdict = self.lane.answered(sent, error, base, retriable=error == NOT_ENOUGH_REPLICAS)
-                if verdict is Verdict.LOST_TRACK and halted:
-                    self.lane.halt()  # as a task does with rule D's answer
-                elif verdict is Verdict.LOST_TRACK:
-                    self.ask()
-                else:
-                    assert verdict in (Verdict.STORED, Verdict.AGAIN)
+                self.judge(sent, error, base)
+            else:
+                self.lane.heard(sent)
+            self.ask()
+
+    def judge(self, sent: Sent, error: int, base: int) -> None:
+        self.lane.answered(sent, Produced("t", 0, error, base, -1, -1, "", ()))
+        assert self.lane.refusal is None
 
     def cut(self, delivered: int) -> None:
         """The connection ends: a prefix arrived at the broker, no answer ever comes."""
         for _ in range(delivered):
             self.deliver()
         for sent, *_ in [*self.answers, *self.wire]:
-            if sent in self.lane.in_flight:
-                self.lane.refused(sent)
+            self.lane.cut_off(sent)
         self.wire.clear()
         self.answers.clear()
+        self.ask()
 
     def halt(self) -> None:
         """An operator's word: what is fetched is dropped, what is on the wire goes on."""
+        self.halted = True
         self.lane.halt()
 
     def free(self) -> None:
+        self.halted = False
         if self.lane.state is State.HALTED:
             self.lane.go_on()
             self.ask()
 
     def done(self) -> bool:
         lane = self.lane
-        return not lane.in_flight and not lane.waiting and not self.source.fetch(lane.fetch_offset, 1)
+        copied = lane.state is State.FLOWING and not lane.in_flight and not lane.waiting
+        return copied and not self.source.fetch(lane.fetch_offset, 1)
 
 
 ACTIONS = st.tuples(

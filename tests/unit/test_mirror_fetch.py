@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,6 @@ TOPIC_ID = uuid.UUID(int=7)
 BACKLOG, IDLE = TopicPartition("t", 0), TopicPartition("t", 1)
 NODE = 1
 SESSION = 5
-NOBODY: Any = None  # nothing happens here that a warden would write down
 
 
 class Connection:
@@ -70,8 +70,8 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
         lane.state = State.FLOWING
     with selectors.DefaultSelector() as selector:
         yield Source(
-            Cluster("a"), lanes, selector, isolation="read_committed", arrived=lambda lane: None,
-            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=NOBODY,
+            Cluster("a"), lanes, selector, isolation="read_committed", limits=lambda most: Limits(max_batch_bytes=most),
+            events=deque(),
         )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def test_only_what_is_named_is_left_and_only_that_is_asked_for_again() -> None:
     bench = Bench()
     bench.halts.set([A, TopicPartition("of another task", 0)])
     assert bench.states() == [State.HALTED, State.FLOWING]
-    assert not bench.lanes[0].sendable(now=1.0)
+    assert not bench.lanes[0].sendable()
     bench.halts.set([A])  # said again, as it is whenever orders change
     assert (bench.left, bench.asked) == ([A], [])
     bench.halts.set([])

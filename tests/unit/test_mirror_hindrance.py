@@ -6,10 +6,11 @@ from uuid import UUID
 
 import pytest
 
+from heliograph.batch import Piece
 from heliograph.errors import HeliographError, Unreachable
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.hindrance import NONE, QUIET_S, Hindrance, of_lane, of_partition
-from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.lane import Lane, Sent, State
 from heliograph.mirror.positions import Position
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Address, Metadata
@@ -18,6 +19,7 @@ from heliograph.wire.metadata import PartitionMeta, TopicMeta
 TP, REMOTE = TopicPartition("orders", 0), TopicPartition("us.orders", 0)
 NOW = 1_000.0
 ONE = Address("b1", 9092)
+ON_ITS_WAY = Sent(Piece(bytearray(), 1, 0, 1, 0, ((0, 1),)), 0)
 
 
 class Connected:
@@ -114,7 +116,7 @@ def test_a_replica_that_is_offline_on_a_broker_that_is_up_lost_its_disk(scene: S
 
 
 def test_what_a_broker_said_of_its_disk_is_remembered_when_it_is_gone(scene: Scene) -> None:
-    scene.lane.has_failed = True
+    scene.lane.in_flight.append(ON_ITS_WAY)
     scene.lane.write_trouble = "eu takes no records now: KAFKA_STORAGE_ERROR. A disk of the broker failed or is full"
     scene.target.brokers.connection = None
     scene.target.brokers.failed = Unreachable("eu broker b1:9092: refused")
@@ -167,21 +169,21 @@ def test_a_cluster_that_cannot_be_asked_at_all(scene: Scene) -> None:
 def test_the_target_matters_only_when_something_is_to_be_written(scene: Scene) -> None:
     scene.target.brokers.led(REMOTE, -1)
     assert scene.look() == NONE
-    scene.lane.has_failed = True
+    scene.lane.in_flight.append(ON_ITS_WAY)
     found = scene.look()
     assert "us.orders-0 has no leader on eu" in found.why
     assert not found.blind  # the source is seen all the while
 
 
 def test_what_is_seen_now_stands_before_what_was_said_last(scene: Scene) -> None:
-    scene.lane.has_failed = True
+    scene.lane.in_flight.append(ON_ITS_WAY)
     scene.lane.write_trouble = "eu takes no records now: NOT_LEADER_OR_FOLLOWER"
     scene.target.brokers.led(REMOTE, -1)
     assert "us.orders-0 has no leader on eu" in scene.look().why
 
 
 def test_a_broker_that_answers_and_refuses_is_quoted(scene: Scene) -> None:
-    scene.lane.has_failed = True
+    scene.lane.in_flight.append(ON_ITS_WAY)
     scene.lane.write_trouble = "eu takes no records now: NOT_ENOUGH_REPLICAS"
     assert scene.look().why == "eu takes no records now: NOT_ENOUGH_REPLICAS"
     scene.lane.read_trouble = "us gives no records: KAFKA_STORAGE_ERROR"

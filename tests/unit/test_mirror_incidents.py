@@ -61,6 +61,28 @@ def test_what_is_noticed_again_after_a_crash_counts_once() -> None:
     assert [one.kind for one in known.incidents] == [Kind.REFUSED, Kind.GAP]
 
 
+def test_refused_offsets_only_grow() -> None:
+    """A second writer with smaller batches writes {7} under the key of {7, 10, 11}, later: 10 and 11 were appended
+    behind, uncounted, all the same."""
+    smaller = replace(REFUSED, next=8, offsets=((7, 1),), at_ms=REFUSED.at_ms + 5)
+    stopped = replace(smaller, policy="stop")
+    overlapping = replace(REFUSED, first=10, next=14, offsets=((10, 1), (13, 1)))
+    known = book(REFUSED, smaller, stopped, overlapping)
+    assert known.held(Subject(TP, ID), 0, 5) == {7, 10, 11, 13}
+    assert known.held_records() == {TP: 4}
+    assert [(one.policy, one.offsets) for one in known.incidents if one.first == 7] == [
+        ("quarantine", ((7, 1), (10, 2)))
+    ]
+
+
+def test_a_writer_of_an_earlier_copy_takes_nothing_from_a_later_one() -> None:
+    """The copy began again under another producer id; a process that slept writes what the first one was refused."""
+    later = replace(REFUSED, producer=6, at_ms=REFUSED.at_ms + 5)
+    known = book(REFUSED, later, replace(REFUSED, offsets=((7, 1),), at_ms=REFUSED.at_ms + 9))
+    assert known.held(Subject(TP, ID), 0, 6) == {7, 10, 11}
+    assert known.held_records() == {TP: 3}
+
+
 def test_what_stands_still_has_lost_nothing() -> None:
     assert replace(GAP, policy="stop").lost == 0
     assert replace(REFUSED, policy="stop").held == 0

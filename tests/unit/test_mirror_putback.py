@@ -7,7 +7,8 @@ import json
 import random
 import selectors
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
@@ -19,6 +20,7 @@ from heliograph.batch.demux import Strange
 from heliograph.batch.labels import NAMES, Stamp, write
 from heliograph.mirror import fetch
 from heliograph.mirror.assignment import LaneSpec, PutBack
+from heliograph.mirror.events import Events, StrangeRecords
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.following import Following
 from heliograph.mirror.hindrance import NONE
@@ -88,26 +90,27 @@ def test_a_lane_takes_its_own_of_a_position_that_has_more() -> None:
 
 
 class Keeper:
-    """In the warden's place: what is strange is kept, and the anchor goes on when the test says so."""
+    """In the incident handler's place: what is strange is kept, and the anchor goes on when the test says so."""
 
     def __init__(self) -> None:
         self.kept: dict[int, Strange] = {}
         self.incidents: list[int] = []  # offsets, as often as the log has them
-        self.waiting: list[tuple[list[int], Callable[[], None]]] = []
+        self.waiting: list[tuple[list[int], Source, Lane]] = []
 
-    def strange(self, anchor: Lane, strange: Sequence[Strange], then: Callable[[], None]) -> None:
-        self.kept |= {one.record.offset: one for one in strange}
-        self.waiting.append(([one.record.offset for one in strange], then))
-
-    def is_writing(self, lane: Lane) -> bool:
-        return bool(self.waiting)
+    def take(self, events: Events, source: Source) -> None:
+        """What the reading side reported, as the task's loop hands it on."""
+        while events:
+            match events.popleft():
+                case StrangeRecords(anchor, _, strange) if not self.waiting:
+                    self.kept |= {one.record.offset: one for one in strange}
+                    self.waiting.append(([one.record.offset for one in strange], source, anchor))
 
     def written(self, *, heard: bool = True) -> None:
         waiting, self.waiting = self.waiting, []
-        for offsets, then in waiting:
+        for offsets, source, anchor in waiting:
             self.incidents += offsets
             if heard:
-                then()
+                source.set_aside(anchor, frozenset(offsets))
 
     def held(self, position: Position) -> frozenset[int]:
         """Rule H's answer."""
@@ -120,6 +123,7 @@ class Stage:
     def __init__(self, selector: selectors.BaseSelector, targets: int) -> None:
         self._selector = selector
         self.keeper = Keeper()
+        self.events: Events = deque()
         self.records: list[Record] = []
         self.strange: set[int] = set()
         self._batches: list[tuple[int, bytes]] = []
@@ -143,8 +147,8 @@ class Stage:
             if target != absent:
                 self.found(lane)
         self.source = Source(
-            Cluster("a"), self.lanes, self._selector, isolation="read_committed", arrived=lambda lane: None,
-            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, self.keeper),
+            Cluster("a"), self.lanes, self._selector, isolation="read_committed",
+            limits=lambda most: Limits(max_batch_bytes=most), events=self.events,
         )  # fmt: skip
         self.source.opened(NODE, cast(Any, self.source.brokers.connection(NODE)))
 
@@ -181,6 +185,8 @@ class Stage:
             end = len(self.records)
             fetched = Fetched("", 0, 0, end, end, 0, (), data)
             self.source.received(NODE, None, FetchAnswer(0, 0, SESSION, [(ID, fetched)]))
+            self.keeper.take(self.events, self.source)
+            self.source.pull(NODE)
         for lane in self.lanes[1:]:
             self.append(lane)
 
@@ -458,9 +464,13 @@ def test_labelled_records_have_the_time_of_the_moment_and_are_as_old_as_they_are
     began_ms = time.time_ns() // 1_000_000
     with selectors.DefaultSelector() as selector:
         source = Source(
-            Cluster("a"), [lane], selector, isolation="read_committed", arrived=lambda lane: None,
-            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, None),
-        )  # fmt: skip
+            Cluster("a"),
+            [lane],
+            selector,
+            isolation="read_committed",
+            limits=lambda most: Limits(max_batch_bytes=most),
+            events=deque(),
+        )
         source.opened(NODE, cast(Any, source.brokers.connection(NODE)))
         batch = encode([Record(n, newest_ms - 500 + 100 * n, b"k", b"v") for n in range(6)], codec=3)
         fetched = Fetched("", 0, 0, 6, 6, 0, (), batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 from uuid import UUID
@@ -141,11 +141,9 @@ def a_target(monkeypatch: pytest.MonkeyPatch, lanes: list[Lane]) -> Iterator[tup
     monkeypatch.setattr("heliograph.mirror.pace.NEAR_REQUEST_BYTES", REQUEST_BYTES)
     monkeypatch.setattr(append, "produce_request", lambda version, parts: parts)
     monkeypatch.setattr(append, "produced", lambda response: response)
-    ignore: Callable[..., None] = lambda *_: None  # noqa: E731
     with selectors.DefaultSelector() as selector:
         target = Target(
-            Cluster("hub"), lanes, set(), selector, drained=ignore, lost_track=ignore, too_large=ignore,
-            warden=cast(Any, None),
+            Cluster("hub"), lanes, set(), selector, events=deque(),
         )  # fmt: skip
         wire = Wire()
         target.opened(NODE, cast(Any, wire))

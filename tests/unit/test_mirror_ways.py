@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import selectors
 import uuid
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -106,8 +107,8 @@ def a_source(*caps: Cap, divided: int = 0) -> Iterator[Source]:
     lanes = [*(a_strand(q, divided) for q in range(divided)), *([] if divided else [a_lane(OLD)]), a_lane(NEW)]
     with selectors.DefaultSelector() as selector:
         yield Source(
-            Cluster("a"), lanes, selector, isolation="read_committed", arrived=lambda lane: None,
-            pass_on=lambda: None, limits=lambda most: Limits(max_batch_bytes=most), warden=cast(Any, None),
+            Cluster("a"), lanes, selector, isolation="read_committed", limits=lambda most: Limits(max_batch_bytes=most),
+            events=deque(),
             budget=Budget(caps),
         )  # fmt: skip
 
@@ -133,6 +134,7 @@ def answer(source: Source, key: int, tp: TopicPartition, size: int, end: int = F
     records = encode([Record(lane_of(source, tp).fetch_offset, 1, None, bytes(size))]) if size else b""
     part = Fetched("", tp.partition, 0, end, end, 0, (), records)
     source.received(key, None, FetchAnswer(0, 0, SESSION, [(TOPIC_ID, part)]))
+    source.pull(key)  # as the task's loop does when what came is sent
 
 
 def sent_on(source: Source) -> None:
@@ -331,11 +333,9 @@ def test_what_is_halted_takes_nothing_of_a_cap(clock: Clock) -> None:
 
 @contextmanager
 def a_target(lanes: list[Lane]) -> Iterator[Target]:
-    ignore: Callable[..., None] = lambda *_: None  # noqa: E731
     with selectors.DefaultSelector() as selector:
         yield Target(
-            Cluster("b"), lanes, set(), selector, drained=ignore, lost_track=ignore, too_large=ignore,
-            warden=cast(Any, None),
+            Cluster("b"), lanes, set(), selector, events=deque(),
         )  # fmt: skip
 
 

@@ -2,13 +2,15 @@
 
 A produce request takes one batch per partition, and a broker works on one request of a connection at a time; so a
 request carries a batch of every lane that has one ready, and several requests are on their way so that the broker never
-waits for us. Positions go the same way, as records to the positions topic. Lanes far behind have a connection of their
-own (`mirror.ways`): what is live does not wait for answers to history.
+waits for us. What follows from an answer is an event for the task's loop. Positions go the same way, as records to the
+positions topic. Lanes far behind have a connection of their own (`mirror.ways`): what is live does not wait for answers
+to history.
 
 Invariants:
   a. Batches of one lane travel on one connection in the order of their sequences; a lane changes it with no answer due.
   b. A request holds at most one batch of a partition, also where several lanes write to it (a topic that is divided).
-  c. A lane's answer is used only while the lane still holds the batch it is about (it may have lost track since).
+  c. A lane's answer is used only while the lane still holds the batch it is about. Otherwise it only says that one
+     answer less is due (`Lane.heard`).
   d. A lane that was left out of a full request is before those in it next time; of several spokes each has its share of
      requests (`mirror.turns`), so what one floods waits for itself.
 """
@@ -25,19 +27,17 @@ from heliograph.batch import Chunk
 from heliograph.errors import BatchError, HeliographError, RecordTooLarge, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
+from heliograph.mirror.events import AllAnswered, Appended, DiskFailed, Events, LostTrack, OverLimit, Parked
 from heliograph.mirror.lane import Lane, Sent, Verdict
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.timing import Tellings
 from heliograph.mirror.turns import Party, Turns, party_of
-from heliograph.mirror.warden import RECORD_CODES, Warden
 from heliograph.types import Cluster, TopicPartition
-from heliograph.wire import Connection, Produced, broker_error, is_retriable, produce_request, produced
+from heliograph.wire import Connection, Produced, broker_error, produce_request, produced
 from heliograph.wire.codes import KAFKA_STORAGE_ERROR
 
 # Requests on their way per broker. Rule F allows five batches a lane; with all lanes in every request that is five.
 REQUESTS_IN_FLIGHT = 5
-
-BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.05, 2.0
 
 
 @dataclass(slots=True)
@@ -81,18 +81,17 @@ class Target:
         notes_topics: set[str],
         selector: selectors.BaseSelector,
         *,
-        drained: Callable[[Lane], None],
-        lost_track: Callable[[Lane], None],
-        too_large: Callable[[Lane, Sent, Produced], None],
-        warden: Warden,
+        events: Events,
+        awake: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`awake`: whether the process has run without a long pause since the loop last looked. If not, nothing is
+        sent: another process may have taken over meanwhile (`mirror.freeze`)."""
         self._lanes = list(lanes)
         counted = Counter(lane.spec.remote for lane in self._lanes)
         self._shared = {remote for remote, times in counted.items() if times > 1}  # several lanes write to these
         parties = {lane: party_of(lane.spec) for lane in self._lanes}
         self._parties = parties if len(set(parties.values())) > 1 else {}  # one alone shares with nobody
-        self._drained, self._lost_track, self._too_large = drained, lost_track, too_large
-        self._warden = warden
+        self._events, self._awake = events, awake
         self._pushers: dict[int, Pusher] = {}
         self._active: dict[Lane, None] = {}  # lanes with something to send, in turn
         self._ways: dict[Lane, int] = {}  # which way a lane's batches went last; live: not in here
@@ -112,9 +111,8 @@ class Target:
     def note(self, note: Note) -> None:
         self._notes.append(note)
 
-    def push(self, now: float) -> float:
-        """Send what can be sent. Returns when to try again at the latest (a backoff that ends)."""
-        wait = float("inf")
+    def push(self, now: float) -> None:
+        """Send what can be sent."""
         by_key: dict[int, list[Lane]] = {}
         for lane in list(self._active):
             node = self.brokers.leader(lane.spec.remote)
@@ -122,8 +120,6 @@ class Target:
                 self.brokers.refresh()
             elif (key := self._choose(lane, node)) is not None and self.brokers.connection(key) is not None:
                 by_key.setdefault(key, []).append(lane)
-            if lane.not_before > now:
-                wait = min(wait, lane.not_before)
         notes: dict[int, list[Note]] = {}
         for note in self._notes:
             node = self.brokers.leader(note.tp)
@@ -133,7 +129,6 @@ class Target:
                 notes.setdefault(node, []).append(note)
         for key in sorted({*by_key, *notes}):  # live before history
             self._push(self._pushers[key], by_key.get(key, []), notes.get(key, []), now)
-        return wait
 
     def _choose(self, lane: Lane, node: int) -> int | None:
         """The connection for its next batch; None: not before the answers on another one are in (invariant a)."""
@@ -141,7 +136,7 @@ class Target:
         history = lane.history and self.brokers.connection(ways.key_of(node, ways.HISTORY)) is not None
         wanted = ways.HISTORY if history else ways.LIVE
         if way != wanted:
-            if any(sent.outstanding for sent in lane.in_flight):
+            if lane.in_flight:
                 return None
             self._ways[lane] = way = wanted
         return ways.key_of(node, way)
@@ -169,7 +164,7 @@ class Target:
 
     def _push(self, pusher: Pusher, lanes: list[Lane], notes: list[Note], now: float) -> None:
         most = self.pace.request_bytes
-        while len(pusher.requests) < REQUESTS_IN_FLIGHT:
+        while len(pusher.requests) < REQUESTS_IN_FLIGHT and self._awake():
             request = Request(now)
             if self._parties:
                 taken = self._fill_by_turns(pusher.turns, request, lanes, most, now)
@@ -199,19 +194,20 @@ class Target:
                 break
             if taken and lane.spec.remote in taken:
                 continue  # invariant b; its turn comes with the next request
-            if lane.sendable(now) and (sent := self._next(lane)) is not None:
+            if lane.sendable() and (sent := self._next(lane)) is not None:
                 request.batches.append((lane, sent))
                 request.size += len(sent.piece.data)
                 if self._shared and lane.spec.remote in self._shared:
                     taken.add(lane.spec.remote)
-                self._drained(lane)
+        if request.batches:
+            self._events.append(Appended(tuple(lane for lane, _ in request.batches)))
         return bool(taken)
 
     def _fill_by_turns(self, turns: Turns, request: Request, lanes: list[Lane], most: int, now: float) -> bool:
         """The same, party by party (invariant d)."""
         ready: dict[Party, list[Lane]] = {}
         for lane in lanes:
-            if lane.sendable(now):
+            if lane.sendable():
                 ready.setdefault(self._parties[lane], []).append(lane)
         of = {party.name: some for party, some in ready.items()}
         first, ahead = turns.order(list(ready), most)
@@ -235,12 +231,15 @@ class Target:
         try:
             return lane.next_batch(self._merge)
         except RecordTooLarge as error:
-            self._warden.too_large(lane, error)
+            record = lane.chunks[0].next_record()
+            assert record is not None  # it was just found too large
+            lane.lose_track()
+            self._events.append(OverLimit(lane, lane.generation, record, error))
             return None
         except BatchError as error:
             offset = error.context.get("offset", lane.acked.next_offset)
             lane.park(f"the record at offset {offset} cannot be appended: {error.message}", error.fix)
-            self._lost_track(lane)
+            self._events.append(Parked(lane, lane.generation))
             return None
 
     def _merge(self, lane: Lane, chunk: Chunk) -> bool:
@@ -274,7 +273,7 @@ class Target:
         pusher = self._pushers.pop(node, None)
         for request in pusher.requests if pusher else ():
             for lane, sent in request.batches:
-                self._retry(lane, sent)
+                self._cut_off(lane, sent)
             for note in request.notes:
                 note.done(False)
 
@@ -286,39 +285,37 @@ class Target:
         for note in request.notes:
             note.done(results[note.tp].error == 0)
         for lane, sent in request.batches:
-            if sent in lane.in_flight:  # invariant c
+            if sent in lane.in_flight:
                 self._answered(lane, sent, results[lane.spec.remote], now_ms)
+            elif sent in lane.unheard and lane.heard(sent):  # invariant c
+                self._events.append(AllAnswered(lane))
 
     # ---------------------------------------------------------------- answers
 
     def _answered(self, lane: Lane, sent: Sent, result: Produced, now_ms: int) -> None:
-        failed_before = lane.has_failed
-        retriable = result.error != 0 and is_retriable(result.error)
-        match lane.answered(sent, result.error, result.base_offset, retriable=retriable):
-            case Verdict.STORED:
-                lane.write_trouble = ""
-                self._time(lane, sent, now_ms)
-                if not lane.idle:
-                    self.wake(lane)
-            case Verdict.AGAIN:
-                self.brokers.refresh()
-                lane.write_trouble = self._words(lane, result)
-                if result.error == KAFKA_STORAGE_ERROR:
-                    self._warden.storage(lane)
-                self._pause(lane, failed_before)
-            case Verdict.LOST_TRACK:
-                self._lost_track(lane)
-            case Verdict.TOO_LARGE:
-                self._too_large(lane, sent, result)
-            case Verdict.REFUSED if result.error in RECORD_CODES:
-                self._warden.refused(lane, sent.piece, result)
-            case Verdict.REFUSED:
-                remote = lane.spec.remote
-                error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
-                why = f"the target refuses source offset {sent.piece.first_offset} ff.: {error.message}"
-                lane.park(why, error.fix)
-                self._lost_track(lane)
-                self._warden.denied(lane, error.code, why)
+        if lane.answered(sent, result) is Verdict.STORED:
+            lane.write_trouble = ""
+            self._time(lane, sent, now_ms)
+            if not lane.idle:
+                self.wake(lane)
+            return
+        if result.error:
+            lane.write_trouble = self._words(lane, result)
+        if result.error == KAFKA_STORAGE_ERROR:
+            self._events.append(DiskFailed(lane))
+        self.brokers.refresh()
+        self._events.append(LostTrack(lane, lane.generation))
+
+    def _cut_off(self, lane: Lane, sent: Sent) -> None:
+        """The connection ended before the answer came."""
+        held = sent in lane.in_flight
+        if not held and sent not in lane.unheard:
+            return
+        lane.cut_off(sent)
+        if held:
+            self._events.append(LostTrack(lane, lane.generation))
+        elif not lane.unheard:
+            self._events.append(AllAnswered(lane))
 
     def _time(self, lane: Lane, sent: Sent, now_ms: int) -> None:
         piece = sent.piece
@@ -332,16 +329,3 @@ class Target:
         remote = lane.spec.remote
         error = broker_error(result.error, result.message, topic=remote.topic, partition=remote.partition)
         return f"{self.brokers.cluster.alias} takes no records now: {error}"
-
-    def _retry(self, lane: Lane, sent: Sent) -> None:
-        """The connection ended before the answer came."""
-        if sent in lane.in_flight:  # invariant c
-            failed_before = lane.has_failed
-            lane.refused(sent)
-            self._pause(lane, failed_before)
-
-    def _pause(self, lane: Lane, failed_before: bool) -> None:
-        if not failed_before:  # several batches that fail together are one failure
-            lane.failures += 1
-            lane.not_before = time.monotonic() + min(BACKOFF_FIRST_S * 2**lane.failures, BACKOFF_MOST_S)
-        self.wake(lane)

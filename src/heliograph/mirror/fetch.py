@@ -14,19 +14,28 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from heliograph.batch import Limits
-from heliograph.batch.demux import Strange
 from heliograph.errors import BatchError, HeliographError, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.budget import Budget
+from heliograph.mirror.events import (
+    Arrived,
+    Denied,
+    Events,
+    Gap,
+    Jump,
+    Parked,
+    StrangeRecords,
+    Truncated,
+    generations,
+)
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.puller import Puller
 from heliograph.mirror.strands import Brought, Bundle, bundles
 from heliograph.mirror.turns import party_of, shares
-from heliograph.mirror.warden import Warden
 from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
 from heliograph.wire.codes import INCONSISTENT_TOPIC_ID, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
@@ -65,19 +74,17 @@ class Source:
         selector: selectors.BaseSelector,
         *,
         isolation: Isolation,
-        arrived: Callable[[Lane], None],
-        pass_on: Callable[[], object],
         limits: Callable[[int], Limits],
-        warden: Warden,
+        events: Events,
         budget: Budget | None = None,
     ) -> None:
         self._bundles = bundles(lanes)
-        self._warden = warden
+        self._events = events
         self.budget = budget or Budget()
         self._room = shares({party_of(one.lanes[0].spec) for one in self._bundles.values()}, TASK_BYTES)
         self._groups = {tp: self.budget.group_of(tp.topic) for tp in self._bundles}
         self._isolation = isolation
-        self._arrived, self._pass_on, self._limits = arrived, pass_on, limits
+        self._limits = limits
         self._pullers: dict[int, Puller] = {}
         self._fetched_at: dict[TopicPartition, int] = {}  # those in a session -> its key
         self._dry: dict[int, float] = {}  # sessions that have used up their budget -> when there is some again
@@ -250,12 +257,14 @@ class Source:
         prompt = bool(fresh) and sum(len(part.records) for *_, part in fresh) <= PROMPT_BYTES
         if not prompt:
             self._pull(puller)
-        for _, takers, _ in fresh:
-            for lane in takers:
-                self._arrived(lane)
-        if prompt:
-            self._pass_on()
-            self._pull(puller)
+        if fresh:
+            lanes = tuple(lane for _, takers, _ in fresh for lane in takers)
+            self._events.append(Arrived(lanes, pull_after=node if prompt else None))
+
+    def pull(self, key: int) -> None:
+        """The next fetch of a session, if it is still there."""
+        if key in self._pullers:
+            self._pull(self._pullers[key])
 
     # ---------------------------------------------------------------- inside
 
@@ -276,6 +285,7 @@ class Source:
             for lane in takers:
                 lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
                 self.leave(lane)
+                self._events.append(Parked(lane, lane.generation))
             return
         if brought.strange or brought.unknown:
             self._nobodys(bundle, brought)
@@ -309,14 +319,13 @@ class Source:
         waits = any(at <= anchor.fetch_offset for at in brought.unknown.values())
         if brought.strange and brought.strange[0].record.offset <= anchor.fetch_offset:
             self.leave(anchor)
-            if not self._warden.is_writing(anchor):  # else it lost track meanwhile: once is enough
-                self._warden.strange(anchor, brought.strange, lambda: self._set_aside(bundle, anchor, brought.strange))
+            self._events.append(StrangeRecords(anchor, anchor.generation, brought.strange))
         elif waits:
             self.leave(anchor)
 
-    def _set_aside(self, bundle: Bundle, anchor: Lane, strange: Sequence[Strange]) -> None:
+    def set_aside(self, anchor: Lane, offsets: frozenset[int]) -> None:
         """They are written down: the anchor may pass them."""
-        bundle.aside |= {one.record.offset for one in strange}
+        self._bundles[anchor.spec.tp].aside |= offsets
         if anchor.state is State.FLOWING:
             self.reopen(anchor)
 
@@ -401,7 +410,6 @@ class Source:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0
         for lane in lanes:
             lane.high_watermark = part.last_stable_offset if committed else part.high_watermark
-            lane.failures = 0
             lane.read_trouble = ""
 
     def _refused(self, bundle: Bundle, part: Fetched) -> None:
@@ -422,11 +430,13 @@ class Source:
         for lane in lanes:
             self.leave(lane)
             lane.park(why, error.fix)
-        self._warden.denied(lanes[0], error.code, why)  # one partition of the source, one incident
+            self._events.append(Parked(lane, lane.generation))
+        self._events.append(Denied(lanes[0], error.code, why))  # one partition of the source, one incident
 
     def _out_of_range(self, bundle: Bundle) -> None:
         """Before the log's start: retention was faster. Behind its end: the source was truncated or re-created."""
         tp, wanted = bundle.tp, bundle.fetch_offset
+        asked = generations(list(bundle.reading))
 
         def ask() -> tuple[int, int]:
             earliest = self.brokers.client.list_offsets([tp], at="earliest")[tp]
@@ -437,7 +447,7 @@ class Source:
             return int(earliest), int(latest)  # type: ignore[arg-type]  # errors were raised above
 
         def answered(ends: tuple[int, int] | None, error: object) -> None:
-            lanes = [lane for lane in bundle.reading if lane.state is State.FLOWING]
+            lanes = [lane for lane, generation in asked if lane.generation == generation and lane in bundle.reading]
             lies_outside = bool(lanes) and bundle.fetch_offset == wanted
             if ends is None or not lies_outside:
                 self._homeless.add(tp)
@@ -448,19 +458,21 @@ class Source:
                 self._later[tp] = time.monotonic() + DRAIN_S
             elif wanted > latest:
                 for lane in lanes:
-                    self._warden.truncated(lane, latest)
+                    self._events.append(Truncated(lane, lane.generation, latest))
             elif wanted < earliest:
                 behind = [lane for lane in lanes if lane.fetch_offset < earliest]
-                first = min(behind, key=lambda lane: lane.first_lost(earliest))
-                self._warden.gap(first, earliest, lambda: self._jump(first, behind, earliest))
+                self._events.append(Gap(generations(behind), earliest))
             else:
                 self._homeless.add(tp)
 
         self.brokers.errands.submit(ask, answered)
 
-    def _jump(self, first: Lane, behind: list[Lane], earliest: int) -> None:
-        """All that stood before what retention left. What is lost of the source is counted once, by the first."""
-        for lane in behind:
-            if lane.state is State.FLOWING and lane.fetch_offset < earliest:
-                lane.jump(earliest, counted=lane is first)
+    def jump(self, jump: Jump, first: Lane) -> None:
+        """All that stood before what retention left, and have not moved on since. What is lost of the source is counted
+        once, by the first. The others of the partition are fetched again whatever became of these."""
+        for lane, generation in jump.behind:
+            if lane.generation == generation and lane.fetch_offset < jump.earliest:
+                lane.jump(jump.earliest, counted=lane is first)
                 self.reopen(lane)
+        if self._bundles[first.spec.tp].reading:
+            self._homeless.add(first.spec.tp)

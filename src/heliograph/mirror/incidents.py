@@ -9,15 +9,18 @@ Invariants:
      position is given up, before a partition is parked for it. Whatever is killed in between, nothing is passed over
      that the topic does not name.
   b. The key says whose offsets (flow, topic with its id, partition), the kind and the first offset. What is noticed
-     again after a crash has the same key, and the last record of a key counts: one incident, however often written.
+     again after a crash has the same key: one incident, however often written. Records of a key add up: what one of
+     them says was passed over stays passed over, whatever a later one says (a process that slept, a smaller batch).
   c. Offsets of refused records that are passed over (`held`) are not in their producer id's count of records (rule H of
-     the ledger).
+     the ledger). The set of them only grows, for each producer id: what was appended behind a refused record was
+     counted without it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeGuard
 from uuid import UUID
@@ -41,8 +44,7 @@ class Kind(StrEnum):
     STORAGE = "storage"  # a disk of the target failed or is full; we stood at `first`
 
 
-# Those that last: the partition stands still, and nothing is passed over.
-PASSING = frozenset({"skip", "quarantine"})
+PASSING = frozenset({"skip", "quarantine"})  # the policies by which the partition goes on behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +161,33 @@ def runs_of(offsets: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+def merged(old: Incident, new: Incident) -> Incident:
+    """Two records of one key and producer id (invariant b)."""
+    if (old.policy in PASSING) != (new.policy in PASSING):
+        return old if old.policy in PASSING else new
+    offsets = {o for start, length in (*old.offsets, *new.offsets) for o in range(start, start + length)}
+    return replace(new, next=max(old.next, new.next), offsets=runs_of(sorted(offsets)))
+
+
 class Book:
-    """The incidents of one source, folded (invariant b)."""
+    """The incidents of one source, folded."""
 
     def __init__(self, source_alias: str) -> None:
         self._alias = source_alias
-        self._known: dict[bytes, Incident] = {}
+        self._known: dict[tuple[bytes, int], Incident] = {}
+        self._held: dict[tuple[Subject, int], set[int]] = {}  # by producer id (invariant c)
 
     def add(self, key: bytes | None, value: bytes | None) -> Incident | None:
         incident = decode(key, value, self._alias)
-        if incident is not None:
-            # By what is in it, not by its bytes: a writer may order the fields otherwise.
-            self._known[key_of(self._alias, incident)] = incident
+        if incident is None:
+            return None
+        # By what is in it, not by its bytes: a writer may order the fields otherwise.
+        identity = key_of(self._alias, incident), incident.producer
+        known = self._known.get(identity)
+        self._known[identity] = incident if known is None else merged(known, incident)
+        if incident.held:
+            offsets = self._held.setdefault((incident.subject, incident.producer), set())
+            offsets.update(o for start, length in incident.offsets for o in range(start, start + length))
         return incident
 
     @property
@@ -179,14 +196,18 @@ class Book:
 
     def held(self, subject: Subject, at: int, producer_id: int) -> set[int]:
         """The source offsets from `at` on that are passed over (invariant c). Of this producer id: a copy that was
-        begun anew under another has not been refused anything yet."""
-        return {
-            offset
-            for one in self._known.values()
-            if one.held and one.subject == subject and one.producer == producer_id
-            for start, length in one.offsets
-            for offset in range(max(start, at), start + length)
-        }
+        begun again under another has not been refused anything yet."""
+        return {offset for offset in self._held.get((subject, producer_id), ()) if offset >= at}
+
+    def held_records(self) -> dict[TopicPartition, int]:
+        """How many records of each partition were passed over. Incidents may overlap, and a record counts once."""
+        found: dict[Subject, set[int]] = {}
+        for (subject, _), offsets in self._held.items():
+            found.setdefault(subject, set()).update(offsets)
+        counted: Counter[TopicPartition] = Counter()
+        for subject, offsets in found.items():
+            counted[subject.tp] += len(offsets)
+        return dict(counted)
 
     def told(self, subject: Subject, at: int) -> frozenset[tuple[str, int, str]]:
         """(kind, first offset, policy) of what is known from `at` on: not to be written again and again."""

@@ -5,23 +5,33 @@ Where the target has another number of partitions, a source partition has a lane
 
     fetch -> push(chunk) -> [chunks] -> next_batch() -> [in flight] -> acknowledged() -> acked position, runs
 
+A lane is a state machine. Its states and the ways between them:
+
+    LOST ----- found() ----> FLOWING          the target has said what it holds (the producer-state probe, rule D)
+    FLOWING -- lose_track() -> LOST           an answer failed, the connection ended, the process slept
+    any ------ park() -----> PARKED -- unpark() -> LOST      it cannot go on; tried again later
+    any ------ halt() -----> HALTED -- go_on() --> LOST      an operator said so
+
 Invariants:
   a. `acked` is true of the target: every record before `acked.next_offset` is there, `acked.sequence` of them.
   b. In-flight batches are consecutive: each begins where the one before ended, the last ends at `next_sequence`.
-  c. At most IN_FLIGHT of them (rule F); after a failure none is added until all outstanding answers are in and the
-     failed ones have been sent again, byte for byte, in order. Only one until the first acknowledgement after rule D:
-     a broker that holds nothing of a producer id takes any sequence, so a second batch could be stored without the
-     first, which would then be taken for stored too.
+  c. At most IN_FLIGHT of them (rule F). Only one until the first acknowledgement after the probe: a broker that holds
+     nothing of a producer id takes any sequence, so a second batch could be stored without the first, which would then
+     be taken for stored too.
   d. What is fetched joins on: a chunk is taken only if it was asked for at `fetch_offset` (the caller checks).
-  e. A lane that loses track (rule F) forgets all it holds and starts again from `acked` through rule D.
-  f. What is in `held` is never sent and never counted (rule H). It is set by rule D's answer and by nothing else.
+  e. No batch is sent twice without a probe in between. Whatever fails makes the lane lose track: it forgets all it
+     holds and starts again from `acked`. The probe waits until no answer is due any more (`unheard`), so that no batch
+     of this lane is on its way while the target is asked what it holds.
+  f. What is in `held` is never sent and never counted (rule H). It is set by the probe's answer and by nothing else.
   g. The target's offsets only rise: an acknowledgement at a lower one says that it lost what it had.
+  h. `generation` grows with every change of state. A question that is asked about a lane carries it, and its answer
+     counts only while it is the same: whatever was decided meanwhile was decided on something newer.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -35,46 +45,52 @@ from heliograph.mirror.positions import Position
 from heliograph.mirror.quarantine import parts
 from heliograph.mirror.timing import Spread
 from heliograph.types import TopicPartition
-from heliograph.wire.codes import MESSAGE_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION
+from heliograph.wire import Produced, is_retriable
 
-# OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: somebody else
-# moved on, or the broker forgot us (rules E and F). Ask it where it stands.
+# OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID: another writer
+# moved on, the broker forgot the producer id, or a batch before this one failed (rules E and F). The probe tells.
 SEQUENCE_CODES = frozenset({45, 46, 47, 59})
-
-# A topic that is gone for a moment is a leader's change; one that was deleted comes back empty, and would take any
-# sequence of us. Rule D tells them apart.
-ASK_FIRST = SEQUENCE_CODES | {UNKNOWN_TOPIC_OR_PARTITION}
 
 
 class Verdict(Enum):
     """What an answer to a batch means for its lane."""
 
     STORED = "stored"
-    AGAIN = "again"  # send it once more, after a pause
-    LOST_TRACK = "lost track"  # rule D is due
-    TOO_LARGE = "too large"  # for the target's limit, which must have shrunk
-    REFUSED = "refused"  # and will be refused again
+    LOST_TRACK = "lost track"  # the probe is due; `refusal` says whether the target will refuse the batch for good
 
 
 class State(Enum):
-    LOST = "lost"  # rule D is due: what does the target hold?
+    LOST = "lost"  # the probe is due: what does the target hold?
     FLOWING = "flowing"
     PARKED = "parked"  # cannot go on; `reason` says why
     HALTED = "halted"  # an operator said so; what is in flight is still answered
 
 
+# Invariant h: from a state to those that it may change into.
+CHANGES: Mapping[State, frozenset[State]] = {
+    State.LOST: frozenset(State),
+    State.FLOWING: frozenset({State.LOST, State.PARKED, State.HALTED}),
+    State.PARKED: frozenset({State.LOST, State.PARKED, State.HALTED}),
+    State.HALTED: frozenset({State.LOST, State.PARKED, State.HALTED}),
+}
+
+
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A batch on its way, kept until acknowledged so that it can be sent again as it was."""
+    """A batch on its way."""
 
     piece: Piece
     sequence: int
-    outstanding: bool = True  # an answer is due; otherwise it failed and is to be sent again, or is acknowledged:
-    base_offset: int | None = None
+    base_offset: int | None = None  # where the target stored it; None: no answer yet
 
-    @property
-    def failed(self) -> bool:
-        return not self.outstanding and self.base_offset is None
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The target refused a batch for good, by its answer. Believed only when the probe finds that it is not stored: a
+    repeat of a stored batch may be refused for its age or by a newer setting (rule H)."""
+
+    sent: Sent
+    result: Produced
 
 
 @dataclass(slots=True)
@@ -115,11 +131,12 @@ class Lane:
     queued_bytes: int = 0
     history: bool = False  # far behind its source: it gives way to lanes that are not (mirror.ways)
     max_batch_bytes: int = 0
-    not_before: float = 0.0  # no sending before this moment (backoff)
-    failures: int = 0  # in a row, for the backoff
-    has_failed: bool = False  # batches wait to be sent again
-    draining: bool = False  # after a failure, until all outstanding answers are in
-    asking: bool = False  # an errand about this lane is under way
+    generation: int = 0  # invariant h
+    failures: int = 0  # answers that failed in a row, for the pause before the next probe
+    unheard: set[Sent] = field(default_factory=set)  # forgotten batches whose answers are still due (invariant e)
+    unanswered: bool = False  # since the last probe: batches whose answers will never come
+    unanswered_ms: int = 0  # the smallest of their timestamps
+    refusal: Refusal | None = None  # why it lost track, if the target refused a batch for good
     written: Position | None = None  # the last position known to be in the positions topic
     held: frozenset[int] = frozenset()  # source offsets from `acked` on that are not to be sent
     narrow: int = 0  # batches of at most so many records, before the source offset `narrow_until`: one of them is bad
@@ -157,29 +174,38 @@ class Lane:
 
     def stand_at(self, position: Position, last_run: Span | None) -> None:
         """Before anything was fetched: the epoch before has handed over, and this is where it stood."""
+        assert self.state is not State.FLOWING, f"{self.spec.tp} copies: its position is its own"
+        self.generation += 1
         self.acked = position
         self.written = position if self.spec.stage is None else None
         self.fetch_offset = position.next_offset
         self.map.last = last_run
         self.next_target = position.target
 
-    # ---------------------------------------------------------------- rule D
+    # ---------------------------------------------------------------- states
+
+    def _enter(self, state: State) -> None:
+        assert state in CHANGES[self.state], f"{self.spec.tp}: from {self.state.value} to {state.value}"
+        self.state = state
+        self.generation += 1  # invariant h
 
     def lose_track(self) -> None:
-        """Invariant e. Answers still outstanding find no entry any more and are ignored by the caller."""
-        self.state = State.LOST
+        """Invariant e. Answers that are still due are waited for and ignored (`heard`)."""
+        self._enter(State.LOST)
         self._forget()
         self.counts.resyncs += 1
 
     def found(
         self, already_there: int, placed: Sequence[tuple[int, int]] = (), held: frozenset[int] = frozenset()
     ) -> None:
-        """The target's answer to rule D: so many records from `acked` on are there; `placed` says at which offsets, as
+        """The probe's answer: so many records from `acked` on are there; `placed` says at which offsets, as
         (offset, length), if it is known; `held` which source offsets are not among them (rule H)."""
-        self.state = State.FLOWING
+        self._enter(State.FLOWING)
         self.held = held
         self.doubts = 0
-        self.write_trouble = ""
+        self.unanswered = False
+        if not self.failures:  # else it lasts until the target has stored something
+            self.write_trouble = ""
         self.skip = already_there
         self.placed = deque(placed)
         self.next_target = self.acked.target if not already_there or placed else -1
@@ -188,11 +214,13 @@ class Lane:
         self.next_sequence = self.acked.sequence
 
     def park(self, reason: str, fix: str = "", wish: str = "") -> None:
-        self.state, self.reason, self.fix, self.wish = State.PARKED, reason, fix, wish
+        self._enter(State.PARKED)
+        self.reason, self.fix, self.wish = reason, fix, wish
         self._forget()
 
     def unpark(self) -> None:
-        self.state, self.reason, self.fix, self.wish = State.LOST, "", "", ""
+        self._enter(State.LOST)
+        self.reason, self.fix, self.wish = "", "", ""
         if self.spec.absent:
             self.park(self.spec.absent)
 
@@ -200,10 +228,11 @@ class Lane:
         """Nothing new is sent. Answers that are due still count, so that the position is where the target is."""
         if self.state is State.FLOWING:
             self.discard()
-        self.state, self.reason, self.fix, self.wish = State.HALTED, "", "", ""
+        self._enter(State.HALTED)
+        self.reason, self.fix, self.wish = "", "", ""
 
     def go_on(self) -> None:
-        """After a halt: by rule D, as after anything that may have left an answer unheard."""
+        """After a halt: by the probe, as after anything that may have left an answer unheard."""
         self._forget()
         self.unpark()
 
@@ -214,8 +243,9 @@ class Lane:
     def _forget(self) -> None:
         self.chunks.clear()
         self.parts.clear()
+        self.unheard.update(sent for sent in self.in_flight if sent.base_offset is None)
         self.in_flight.clear()
-        self.has_failed = self.draining = False
+        self.refusal = None
         self.queued_bytes = self.skip = 0
         self.fetch_offset = self.acked.next_offset
 
@@ -302,10 +332,10 @@ class Lane:
 
     # ---------------------------------------------------------------- out
 
-    def sendable(self, now: float) -> bool:
-        if self.state is not State.FLOWING or self.draining or now < self.not_before:
+    def sendable(self) -> bool:
+        if self.state is not State.FLOWING:
             return False
-        return self.has_failed or (self.waiting and len(self.in_flight) < (IN_FLIGHT if self.proven else 1))
+        return self.waiting and len(self.in_flight) < (IN_FLIGHT if self.proven else 1)
 
     @property
     def waiting(self) -> bool:
@@ -314,8 +344,8 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Nothing to send, now or after a backoff."""
-        return self.state is not State.FLOWING or not (self.waiting or self.has_failed)
+        """Nothing to send."""
+        return self.state is not State.FLOWING or not self.waiting
 
     @property
     def oldest_timestamp(self) -> int:
@@ -328,10 +358,7 @@ class Lane:
         return self.chunks[0].next_timestamp - self.aged_ms if self.chunks else -1
 
     def next_batch(self, merge: Callable[[Lane, Chunk], bool]) -> Sent | None:
-        """What failed, first and as it was (invariant c); then the next batch under the next sequence (rule B).
-        May raise RecordTooLarge or CorruptBatch."""
-        if self.has_failed:
-            return self._again()
+        """The next batch under the next sequence (rule B). May raise RecordTooLarge or CorruptBatch."""
         while self.waiting:
             piece = self.parts.popleft() if self.parts else self._take(merge)
             if piece is not None:
@@ -373,56 +400,51 @@ class Lane:
 
     # ---------------------------------------------------------------- answers
 
-    def answered(self, sent: Sent, error: int, base_offset: int, *, retriable: bool) -> Verdict:
-        """Invariant c decides: behind a failed batch the broker must refuse the next ones for their sequence, and
-        they are sent again together; only the first unacknowledged one can tell that we lost track."""
-        if error == 0:
-            if 0 <= base_offset < self.next_target:  # invariant g
-                self.lose_track()
-                return Verdict.LOST_TRACK
-            self.acknowledged(sent, base_offset)
+    def answered(self, sent: Sent, result: Produced) -> Verdict:
+        """An answer to a batch in flight."""
+        if result.error == 0 and not 0 <= result.base_offset < self.next_target:  # invariant g
+            self.acknowledged(sent, result.base_offset)
             return Verdict.STORED
-        if error in ASK_FIRST and self._is_first(sent):
+        self.in_flight.remove(sent)  # its answer is in
+        self.counts.retries += 1
+        self.lose_track()
+        if result.error and result.error not in SEQUENCE_CODES and not is_retriable(result.error):
+            self.refusal = Refusal(sent, result)
+        else:
+            self.failures += 1
+        return Verdict.LOST_TRACK
+
+    def take_refusal(self) -> Refusal | None:
+        """Each is judged once. If the answer is lost on the way the batch is sent, and refused, again."""
+        refusal, self.refusal = self.refusal, None
+        return refusal
+
+    def cut_off(self, sent: Sent) -> None:
+        """The connection ended before the answer to this batch came. It may be stored, now or in a moment."""
+        self.unanswered_ms = (
+            min(self.unanswered_ms, sent.piece.max_timestamp) if self.unanswered else (sent.piece.max_timestamp)
+        )
+        self.unanswered = True
+        self.unheard.discard(sent)
+        if sent in self.in_flight:
+            self.in_flight.remove(sent)
+            self.failures += 1
+            self.counts.retries += 1
             self.lose_track()
-            return Verdict.LOST_TRACK
-        if error in SEQUENCE_CODES or retriable:
-            self.refused(sent)
-            return Verdict.AGAIN
-        if error == MESSAGE_TOO_LARGE:
-            self.lose_track()
-            return Verdict.TOO_LARGE
-        return Verdict.REFUSED
+
+    def heard(self, sent: Sent) -> bool:
+        """The answer to a batch that was forgotten came in. Whether it was the last one that was due."""
+        self.unheard.discard(sent)
+        return not self.unheard
 
     def acknowledged(self, sent: Sent, base_offset: int) -> None:
-        sent.outstanding, sent.base_offset = False, base_offset
+        sent.base_offset = base_offset
         self.proven = True
         self.failures = 0
-        self._answered()
         while self.in_flight and (first := self.in_flight[0]).base_offset is not None:
             self.in_flight.popleft()
             self._settle(first, first.base_offset)
         self._settle_idle()
-
-    def refused(self, sent: Sent) -> None:
-        """To be sent again, once every answer that is still due has come in."""
-        sent.outstanding = False
-        self.has_failed = True
-        self.draining = True
-        self._answered()
-
-    def _is_first(self, sent: Sent) -> bool:
-        return next((s for s in self.in_flight if s.base_offset is None), None) is sent
-
-    def _answered(self) -> None:
-        if self.draining and not any(s.outstanding for s in self.in_flight):
-            self.draining = False
-
-    def _again(self) -> Sent:
-        failed = [s for s in self.in_flight if s.failed]
-        failed[0].outstanding = True
-        self.has_failed = len(failed) > 1
-        self.counts.retries += 1
-        return failed[0]
 
     def _settle(self, sent: Sent, base_offset: int) -> None:
         piece = sent.piece

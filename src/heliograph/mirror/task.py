@@ -2,7 +2,16 @@
 
     wire -> mirror.fetch -> batch -> stage -> mirror.append -> wire
 
-One thread, one selector. Everything that could wait (dialling, metadata, rule D's question) is an errand beside it.
+One thread, one selector. Everything that could wait (dialling, metadata, the producer-state probe) is a blocking call
+beside it. The parts of a task report events (`mirror.events`), and the loop hands each to the part that it concerns.
+
+Invariants:
+  a. An answer counts only for the generation of the lane that it was asked under (invariant h of `mirror.lane`). A
+     stale one is dropped; the lane's new state leads to the question again.
+  b. A probe is asked only when no answer to a batch of its lane is due (invariant e of `mirror.lane`), and at most one
+     at a time for a generation.
+  c. After a pause of the process nothing is sent before every lane was probed again (`mirror.freeze`).
+
 Killing the process at any line is safe: what was not acknowledged is not in a position, and what was acknowledged after
 the last position is found again by rule D. So the end of an epoch is only a tidier crash: nothing new is sent, answers
 still due are waited for, positions are written.
@@ -23,22 +32,26 @@ import structlog
 
 from heliograph import batch
 from heliograph.errors import BrokerError, HeliographError
+from heliograph.mirror import events as happened
 from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.budget import Budget
+from heliograph.mirror.events import Event, Events
 from heliograph.mirror.fetch import Source
+from heliograph.mirror.freeze import FreezeDetector
 from heliograph.mirror.halts import Halts
-from heliograph.mirror.inquiry import Held, Inquiry
+from heliograph.mirror.incident_handler import IncidentHandler
 from heliograph.mirror.journal import Journal
-from heliograph.mirror.lane import Lane, Sent, State
+from heliograph.mirror.lane import Lane, Refusal, State
+from heliograph.mirror.ledger import advance, distance
 from heliograph.mirror.link import Link
 from heliograph.mirror.positions import Position
+from heliograph.mirror.producer_state import ProbeResult, ProducerStateProbe, Question
 from heliograph.mirror.strands import share_of
 from heliograph.mirror.telling import Telling
-from heliograph.mirror.warden import Hands, Warden
 from heliograph.types import Policies, TopicPartition
-from heliograph.wire import Produced, versions
+from heliograph.wire import versions
 
 log = structlog.get_logger()
 
@@ -52,7 +65,11 @@ FINISH_S = 2.0  # how long the end of an epoch waits for answers still due
 Standing = tuple[Position, offsetmap.Span | None]  # where a lane stands, and the run that its offset map ends with
 Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
 
-ASK_AGAIN_S = 0.5  # between two questions about a lane that could not be answered
+ASK_AGAIN_S = 0.5  # between two probes of a lane that could not be answered
+# Before a probe of a lane whose batches failed: doubled with each failure in a row.
+BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.05, 2.0
+# Records of this age may be forgotten by a broker: nobody sets `producer.id.expiration.ms` (a day by default) lower.
+OLD_RECORDS_MS = 600_000
 LINGER_S = 10.0  # how long a task goes on behind its epoch, if nobody takes over
 TAKE_OVER_S = LINGER_S + FINISH_S + 1.0
 TAKE_OVER_EVERY_S = 0.005  # how often the word is looked for: this is a pause, while it lasts
@@ -78,33 +95,32 @@ class Task:
         self._seconds, self._deadline = assignment.seconds, 0.0
         self._link = Link(assignment.coordinator, self._hello())
         self._lanes = [Lane.of(spec) for spec in self._specs()]
-        self._warden = Warden(assignment, self._selector, lambda: Hands(self._source.leave, self._ask, self._park))
+        self._events: Events = deque()
+        self._freeze = FreezeDetector()
+        self._incidents = IncidentHandler(assignment, self._selector, self._events)
         self._target = Target(
             assignment.target,
             self._lanes,
             {assignment.positions_topic, assignment.map_topic} - {""},
             self._selector,
-            drained=lambda lane: self._source.drained(lane),
-            lost_track=self._lost_track,
-            too_large=self._ask_limit,
-            warden=self._warden,
+            events=self._events,
+            awake=self._freeze.awake,
         )
         self._source = Source(
             assignment.source,
             self._lanes,
             self._selector,
             isolation=assignment.isolation,
-            arrived=self._target.wake,
-            pass_on=lambda: self._target.push(time.monotonic()),
             limits=self._target.pace.limits,
-            warden=self._warden,
+            events=self._events,
             budget=Budget(assignment.caps, assignment.shares),
         )
-        self._inquiry = Inquiry(assignment, self._target.brokers.client)
+        self._probe = ProducerStateProbe(assignment, self._target.brokers.client)
         self._journal = Journal(assignment, self._lanes, self._target)
         self._telling = Telling(self._link, self._lanes, self._source, self._target)
-        self._halts = Halts(self._lanes, assignment.halted, leave=self._source.leave, ask=self._ask)
-        self._parked_until: dict[Lane, float] = {}
+        self._halts = Halts(self._lanes, assignment.halted, leave=self._source.leave, ask=self._resynchronise)
+        self._due: dict[Lane, float] = {}  # lanes to be probed, or tried again, and when
+        self._probed: dict[Lane, int] = {}  # lanes whose probe is under way -> the generation it was asked under
         self._listen_at = 0.0
 
     def _specs(self) -> list[LaneSpec]:
@@ -127,6 +143,7 @@ class Task:
             if self.assignment.relay:
                 self._take_over()
             self._halts.active = True
+            self._freeze.passed()
             self._ask(self._lanes, at_first=True)
             self._deadline = time.monotonic() + self._seconds
             yield from self._pump()
@@ -150,7 +167,7 @@ class Task:
                 positions_at = now + POSITIONS_EVERY_S
             if now >= report_at:
                 self._telling.tell()
-                self._retry_parked(now)
+                self._schedule_parked(now)
                 report_at = now + REPORT_EVERY_S
             if now >= ledger_at:
                 yield from self._ledger()
@@ -186,24 +203,45 @@ class Task:
                 if all(reached):
                     asked = True
                     near = [tp for tp in remotes if not target.out_of_reach(tp, now)]
-                    target.errands.submit(partial(self._inquiry.prepare, near), lambda _, __: opened.append(True))
+                    target.errands.submit(partial(self._probe.prepare, near), lambda _, __: opened.append(True))
             elif opened and not said:
                 said = self._link.tell({"say": "ready"})
 
     def _turn(self, now: float, until: float) -> None:
-        again = min(self._target.push(now), self._source.due)
+        self._target.push(now)
+        self._dispatch()
+        again = min(self._source.due, min(self._due.values(), default=float("inf")))
         timeout = max(min(until, again) - now, 0.0)
         ready = self._selector.select(min(timeout, LISTEN_EVERY_S))
-        if (now := time.monotonic()) >= self._listen_at:  # first: who slept may have been told to leave what came
-            self._listen_at = now + LISTEN_EVERY_S
+        if not self._freeze.awake():
+            self._woke_up()
+        elif time.monotonic() >= self._listen_at:
             self._listen()
-        for key, events in ready:
-            key.data(events)
+        self._freeze.passed()
+        for key, mask in ready:
+            key.data(mask)
+            self._dispatch()
+            if self._freeze.awake():  # else the pause is noticed in the next turn, before anything is sent
+                self._freeze.passed()
         now = time.monotonic()
         self._source.tick(now)
         self._target.tick(now)
+        self._dispatch()
+        self._ask_due(now)
+
+    def _woke_up(self) -> None:
+        """Invariant c. Control messages first: these partitions may be another task's by now."""
+        log.warning("this process stood still: every partition asks the target again", flow=self.assignment.flow)
+        self._listen()
+        if self._halts.active:
+            for lane in self._lanes:
+                if lane.state in (State.FLOWING, State.LOST):
+                    lane.lose_track()
+                    self._events.append(happened.LostTrack(lane, lane.generation))
+        self._dispatch()
 
     def _listen(self) -> None:
+        self._listen_at = time.monotonic() + LISTEN_EVERY_S
         for message in self._link.heard():
             if message.get("say") == "finish":
                 self._finishing = True
@@ -217,7 +255,7 @@ class Task:
             elif message.get("say") == "halt":
                 self._halts.set(TopicPartition(*one) for one in message["partitions"])
             elif message.get("say") == "policies":
-                self._warden.on = Policies(**message["on"])
+                self._incidents.on = Policies(**message["on"])
         if self._link.gone:
             log.warning("coordinator gone, ending", flow=self.assignment.flow, task=self.assignment.task)
             self._finishing = True
@@ -249,111 +287,167 @@ class Task:
 
     def _close(self) -> None:
         self._link.close()  # first: somebody may wait for it to take over
-        self._warden.close()
+        self._incidents.close()
         self._source.close()
         self._target.close()
         self._selector.close()
 
-    # ---------------------------------------------------------------- rule D
+    # ---------------------------------------------------------------- events
 
-    def _lost_track(self, lane: Lane) -> None:
-        """From the appender: the lane was parked or must be synchronised again."""
-        self._source.leave(lane)
-        if lane.state is State.PARKED:
-            self._park(lane)
-        else:
-            self._ask([lane])
+    def _dispatch(self) -> None:
+        while self._events:
+            self._handle(self._events.popleft())
 
-    def _park(self, lane: Lane) -> None:
-        self._parked_until[lane] = time.monotonic() + PARKED_RETRY_S
+    def _handle(self, event: Event) -> None:
+        match event:
+            case happened.Arrived(lanes, pull_after):
+                for lane in lanes:
+                    self._target.wake(lane)
+                if pull_after is not None:
+                    self._target.push(time.monotonic())
+                    self._source.pull(pull_after)
+            case happened.Appended(lanes):
+                for lane in lanes:
+                    self._source.drained(lane)
+            case happened.LostTrack(lane, generation):
+                if lane.generation == generation:
+                    self._source.leave(lane)
+                    self._resynchronise([lane])
+            case happened.AllAnswered(lane):
+                if lane.state is State.LOST and lane in self._due:
+                    self._due[lane] = time.monotonic() + _backoff_s(lane)
+            case happened.Parked(lane, generation):
+                if lane.generation == generation:
+                    self._source.leave(lane)
+                    self._retry_later(lane)
+            case happened.Denied(lane, code, why):
+                self._incidents.denied(lane, code, why)
+            case happened.DiskFailed(lane):
+                self._incidents.storage(lane)
+            case happened.OverLimit(lane, generation):
+                if lane.generation == generation:
+                    self._source.leave(lane)
+                    self._incidents.over_limit(event)
+            case happened.Gap():
+                self._incidents.gap(event)
+            case happened.Truncated(lane, generation):
+                if lane.generation == generation:
+                    self._incidents.truncated(event)
+            case happened.StrangeRecords(anchor):
+                if not self._incidents.is_writing(anchor):  # what is being written lets the anchor pass them
+                    self._incidents.strange(event)
+            case happened.IncidentWritten():
+                self._incident_written(event)
+
+    def _incident_written(self, event: happened.IncidentWritten) -> None:
+        lane, action = event.lane, event.action
+        match action:
+            case happened.Jump():  # each of its lanes by its own generation
+                self._source.jump(action, lane)
+            case happened.SetAside(offsets):  # whatever became of the lane, these are written down
+                self._source.set_aside(lane, offsets)
+            case happened.NoAction():
+                pass
+            case _ if lane.generation != event.generation:
+                if lane.state is State.FLOWING:
+                    self._source.reopen(lane)  # it meets the same again
+            case happened.Park(why, fix, wish):
+                self._source.leave(lane)
+                lane.park(why, fix, wish)
+                self._retry_later(lane)
+            case happened.Probe():
+                self._resynchronise([lane], at_once=True)
+
+    # ---------------------------------------------------------------- the producer-state probe (rule D)
+
+    def _retry_later(self, lane: Lane) -> None:
+        self._due[lane] = time.monotonic() + PARKED_RETRY_S
         log.warning("parked", flow=self.assignment.flow, partition=str(lane.spec.tp), reason=lane.reason, fix=lane.fix)
 
-    def _retry_parked(self, now: float) -> None:
+    def _schedule_parked(self, now: float) -> None:
         for lane in self._lanes:
-            if lane.state is State.PARKED and lane not in self._parked_until and not lane.spec.absent:
-                self._park(lane)
-        due = [lane for lane, at in self._parked_until.items() if now >= at and lane not in self._halts]
+            if lane.state is State.PARKED and lane not in self._due and not lane.spec.absent:
+                self._retry_later(lane)
+
+    def _resynchronise(self, lanes: list[Lane], *, at_once: bool = False) -> None:
+        now = time.monotonic()
+        for lane in lanes:
+            self._due[lane] = now if at_once else now + _backoff_s(lane)
+        self._ask_due(now)
+
+    def _ask_due(self, now: float) -> None:
+        due = [lane for lane, at in self._due.items() if now >= at]
+        if not due:
+            return
         for lane in due:
-            del self._parked_until[lane]
-        due = [lane for lane in due if lane.state is not State.FLOWING]  # one that was halted meanwhile may be back
-        for lane in due:
-            lane.unpark()
-        if due:
-            self._ask(due)
+            del self._due[lane]
+            if lane.state is State.PARKED and lane in self._halts:
+                self._due[lane] = now + PARKED_RETRY_S
+            elif lane.state is State.PARKED:
+                lane.unpark()
+        self._ask(due)
 
     def _ask(self, lanes: list[Lane], *, at_first: bool = False) -> None:
         """What does the target hold of these lanes' producer ids? Asked for all at once, but for those whose leader
         lets nobody connect: the others would wait for that, and the loop tries anyway."""
-        now = time.monotonic()
-        asked: dict[Lane, tuple[LaneSpec, Position]] = {}
+        now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        asked: dict[tuple[Lane, int], Question] = {}
         for lane in lanes:
-            if lane.asking or lane.spec.absent:
+            if lane.state is not State.LOST or lane.spec.absent or self._probed.get(lane) == lane.generation:
+                continue
+            if lane.unheard:  # invariant b
+                self._due[lane] = float("inf")  # until `AllAnswered`
                 continue
             if self._target.brokers.out_of_reach(lane.spec.remote, now):
-                self._parked_until[lane] = now + ASK_AGAIN_S
+                self._due[lane] = now + ASK_AGAIN_S
                 continue
-            lane.asking = True
-            asked[lane] = lane.spec, lane.acked
+            self._probed[lane] = lane.generation
+            old = lane.unanswered and lane.unanswered_ms < now_ms - OLD_RECORDS_MS
+            asked[lane, lane.generation] = Question(lane.spec, lane.acked, lane.unanswered, old)
         if not asked:
             return
 
-        def answered(held: dict[Lane, Held | HeliographError] | None, error: HeliographError | None) -> None:
-            for lane in asked:
-                lane.asking = False
-                self._answered(lane, error if held is None else held[lane])
+        def answered(
+            found: dict[tuple[Lane, int], ProbeResult | HeliographError] | None, error: HeliographError | None
+        ) -> None:
+            for (lane, generation), question in asked.items():
+                if self._probed.get(lane) == generation:
+                    del self._probed[lane]
+                answer = found[lane, generation] if found is not None else error
+                if lane.generation == generation and answer is not None:  # invariant a
+                    self._answered(lane, question, answer)
 
-        self._target.brokers.errands.submit(lambda: self._inquiry.ask(asked, at_first=at_first), answered)
+        self._target.brokers.errands.submit(lambda: self._probe.ask(asked, at_first=at_first), answered)
 
-    def _answered(self, lane: Lane, answer: Held | HeliographError | None) -> None:
-        if lane.state is not State.LOST or answer is None:
-            return
+    def _answered(self, lane: Lane, question: Question, answer: ProbeResult | HeliographError) -> None:
         if lane in self._halts:
             lane.halt()
-            return
-        if isinstance(answer, HeliographError):
-            if answer.retriable:
-                lane.write_trouble = f"the target cannot say what it holds: {answer.message}"
-                log.info("asking the target again", partition=str(lane.spec.remote), why=str(answer))
-                self._parked_until[lane] = time.monotonic() + ASK_AGAIN_S
+        elif isinstance(answer, HeliographError):
+            self._not_answered(lane, answer)
+        elif answer.there < 0 or 0 <= answer.end < question.acked.target or answer.missing:
+            if self._incidents.doubts(lane):
+                self._due[lane] = time.monotonic() + ASK_AGAIN_S
             else:
-                fix = answer.fix
-                if isinstance(answer, BrokerError) and answer.name == "TOPIC_AUTHORIZATION_FAILED":
-                    topic = answer.context.get("topic", lane.spec.remote.topic)
-                    fix = f"allow this principal READ on {topic} too: DescribeProducers needs it"
-                lane.park(why := f"the target cannot be asked about {lane.spec.remote}: {answer.message}", fix)
-                self._park(lane)
-                self._warden.denied(lane, answer.code if isinstance(answer, BrokerError) else 0, why)
+                self._incidents.target_lost(lane, answer.end, -answer.there, answer.missing)
+        elif (refusal := lane.take_refusal()) is not None and not _is_stored(refusal, question, answer):
+            self._incidents.refused(lane, refusal)
+        else:
+            lane.found(answer.there, answer.placed, answer.held)
+            self._source.reopen(lane)
+
+    def _not_answered(self, lane: Lane, error: HeliographError) -> None:
+        if error.retriable:
+            lane.write_trouble = f"the target cannot say what it holds: {error.message}"
+            log.info("asking the target again", partition=str(lane.spec.remote), why=str(error))
+            self._due[lane] = time.monotonic() + ASK_AGAIN_S
             return
-        if answer.there < 0 or 0 <= answer.end < lane.acked.target:
-            if self._warden.doubts(lane):
-                self._parked_until[lane] = time.monotonic() + ASK_AGAIN_S
-            else:
-                self._warden.target_lost(lane, answer.end, -answer.there)
-            return
-        lane.found(answer.there, answer.placed, answer.held)
-        self._source.reopen(lane)
-
-    def _ask_limit(self, lane: Lane, sent: Sent, result: Produced) -> None:
-        """The target found a batch too large: its limit is smaller than it was, or it packs records otherwise."""
-        self._source.leave(lane)
-        client, topic = self._target.brokers.client, lane.spec.remote.topic
-
-        def ask() -> int:
-            configs = client.describe_topic_configs([topic])[topic]
-            if isinstance(configs, BrokerError):
-                raise configs
-            return int(configs["max.message.bytes"].value or lane.max_batch_bytes)
-
-        def answered(limit: int | None, error: HeliographError | None) -> None:
-            if limit is not None and limit < lane.max_batch_bytes:
-                lane.max_batch_bytes = limit
-                self._ask([lane])
-            elif error is not None and error.retriable:
-                self._parked_until[lane] = time.monotonic() + ASK_AGAIN_S  # sent again, refused again, asked again
-            else:
-                self._warden.refused(lane, sent.piece, result)
-
-        self._target.brokers.errands.submit(ask, answered)
+        fix = error.fix
+        if isinstance(error, BrokerError) and error.name == "TOPIC_AUTHORIZATION_FAILED":
+            topic = error.context.get("topic", lane.spec.remote.topic)
+            fix = f"allow this principal READ on {topic} too: DescribeProducers needs it"
+        lane.park(why := f"the target cannot be asked about {lane.spec.remote}: {error.message}", fix)
+        self._retry_later(lane)
+        self._incidents.denied(lane, error.code if isinstance(error, BrokerError) else 0, why)
 
     # ---------------------------------------------------------------- telling
 
@@ -390,3 +484,13 @@ def _told(lanes: Iterable[Any]) -> dict[TopicPartition, Standing]:
         for topic, partition, value, run in lanes
         if (position := positions.decode(value.encode())) is not None
     }
+
+
+def _is_stored(refusal: Refusal, question: Question, answer: ProbeResult) -> bool:
+    """Whether the target holds at least the first record of the batch that it refused: then it refused a repeat."""
+    return distance(refusal.sent.sequence, advance(question.acked.sequence, answer.there)) > 0
+
+
+def _backoff_s(lane: Lane) -> float:
+    """Nothing before the first failure since the last acknowledgement."""
+    return min(BACKOFF_FIRST_S * 2 ** min(lane.failures, 10), BACKOFF_MOST_S) if lane.failures else 0.0

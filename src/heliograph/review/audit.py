@@ -21,7 +21,7 @@ from heliograph.mirror.annals import IncidentLog
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.ledger import advance
 from heliograph.mirror.positions import Position
-from heliograph.mirror.tail import last_sequence_in_log
+from heliograph.mirror.target_log import last_sequence
 from heliograph.review.comparison import compare, stretch
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
@@ -202,7 +202,7 @@ def _sequences(target: Client, parts: Sequence[tuple[TopicPartition, Position]])
         known = state.get(part.producer_id) if state is not None and not isinstance(state, BrokerError) else None
         last = known.last_sequence if known is not None else None
         if last is None and part.sequence:
-            last = last_sequence_in_log(target, remote, part.producer_id)
+            last = last_sequence(target, remote, part.producer_id)
         if last is not None and last >= 0:
             found[part.producer_id] = last
     return found

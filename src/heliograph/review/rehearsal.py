@@ -65,7 +65,7 @@ class Rehearsal(Client):
         self,
         tps: Iterable[TopicPartition],
         *,
-        at: Literal["earliest", "latest"] | int,
+        at: Literal["earliest", "latest", "log_end"] | int,
         isolation: Isolation = "read_uncommitted",
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int | BrokerError]:

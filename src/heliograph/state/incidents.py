@@ -1,7 +1,7 @@
 """The incidents of one flow, for its coordinator: written by it, read again and again, counted.
 
-Tasks write most of them (`mirror.warden`). Counts are taken from the topic, not from tasks: there what a crash made
-somebody notice twice counts once, and what was counted before a restart still counts. Thread-safe.
+Tasks write most of them (`mirror.incident_handler`). Counts are taken from the topic, not from tasks: an incident that
+was noticed twice because of a crash counts once there, and what was counted before a restart still counts. Thread-safe.
 """
 
 from __future__ import annotations
@@ -75,10 +75,8 @@ class Incidents:
     def _count(self) -> None:
         kinds: Counter[str] = Counter()
         lost: Counter[TopicPartition] = Counter()
-        held: Counter[TopicPartition] = Counter()
         known = self._log.book.incidents
         for one in known:
             kinds[str(one.kind)] += 1
             lost[one.tp] += one.lost
-            held[one.tp] += one.held
-        self.counts = Counts(kinds, lost, held, tuple(known[-RECENT:]))
+        self.counts = Counts(kinds, lost, self._log.book.held_records(), tuple(known[-RECENT:]))

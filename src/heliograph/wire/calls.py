@@ -241,6 +241,12 @@ class Calls:
         topic = self._topics.get(name)
         return None if topic is None else topic.id
 
+    def _leader_epoch(self, tp: TopicPartition) -> int:
+        """By the last metadata; -1: not known."""
+        topic = self._topics.get(tp.topic)
+        part = topic.partitions.get(tp.partition) if topic else None
+        return -1 if part is None else part.leader_epoch
+
     # -- ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:

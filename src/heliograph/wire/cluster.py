@@ -32,7 +32,9 @@ from heliograph.wire.topics import ConfigEntry, Foreseen, NewTopic
 
 T = TypeVar("T")
 
-_TIMESTAMPS = {"earliest": -2, "latest": -1}
+_TIMESTAMPS = {"earliest": -2, "latest": -1, "log_end": -1}
+# ListOffsets answers consumers with the high watermark, any other replica id with the log end offset.
+_CONSUMER_REPLICA_ID, _DEBUGGING_REPLICA_ID = -1, -2
 # Of a call that brings records, at least: over a slow link a batch takes its time, however short calls are to be.
 FETCH_S = 30.0
 # Requests in flight at a time when many are sent on one connection: enough to hide a long round trip.
@@ -57,13 +59,20 @@ class Client(Calls):
         self,
         tps: Iterable[TopicPartition],
         *,
-        at: Literal["earliest", "latest"] | int,
+        at: Literal["earliest", "latest", "log_end"] | int,
         isolation: Isolation = "read_uncommitted",
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int | BrokerError]:
         """The first or next offset of each, or the first with this time (ms) or later (-1: none). With read_committed,
-        latest is the last stable offset."""
+        latest is the last stable offset. `latest` is the high watermark; `log_end` is the leader's log end offset,
+        which also counts batches that the followers do not have yet."""
         when = _TIMESTAMPS[at] if isinstance(at, str) else at
+        replica_id = _DEBUGGING_REPLICA_ID if at == "log_end" else _CONSUMER_REPLICA_ID
+
+        def partition(tp: TopicPartition) -> dict[str, int]:
+            # Followers answer a debugging replica too, with their own log end. The epoch keeps them from it.
+            epoch = self._leader_epoch(tp) if at == "log_end" else -1
+            return {"partition_index": tp.partition, "current_leader_epoch": epoch, "timestamp": when}
 
         def ask(broker: int, group: list[TopicPartition], left_s: float) -> dict[TopicPartition, int | BrokerError]:
             answer = self.call(
@@ -71,11 +80,11 @@ class Client(Calls):
                 broker=broker,
                 timeout_s=left_s,
                 retry=False,
-                replica_id=-1,
+                replica_id=replica_id,
                 isolation_level=int(isolation == "read_committed"),
                 timeout=int(left_s * 1000),
                 topics=[
-                    {"name": name, "partitions": [{"partition_index": p, "timestamp": when} for p in parts]}
+                    {"name": name, "partitions": [partition(TopicPartition(name, p)) for p in parts]}
                     for name, parts in _by_topic(group).items()
                 ],
             )

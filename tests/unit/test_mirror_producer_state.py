@@ -1,4 +1,4 @@
-"""Rule D's question without a cluster: in which order, how many questions, and what is passed over."""
+"""The producer-state probe without a cluster: in which order, how many questions, and what is passed over."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from heliograph.errors import BrokerError
 from heliograph.mirror import incidents
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.incidents import Incident, Kind
-from heliograph.mirror.inquiry import Held, Inquiry
 from heliograph.mirror.positions import Position
+from heliograph.mirror.producer_state import ProbeResult, ProducerStateProbe, Question
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import ProducerState
 from heliograph.wire.codes import broker_error
@@ -66,22 +66,22 @@ class Target:
 
         return Fetched
 
-    def inquiry(self) -> Inquiry:
+    def probe(self) -> ProducerStateProbe:
         assignment = Assignment(
             *("us->eu", Cluster("us"), Cluster("eu"), "read_committed", "p", 1, "", 0, 1, 0, 60.0, ()),
             Coordinates("127.0.0.1", 1, b""),
             incidents_topic=LOG.topic,
         )
-        return Inquiry(assignment, self)  # type: ignore[arg-type]
+        return ProducerStateProbe(assignment, self)  # type: ignore[arg-type]
 
     def ask(self, position: Position = STOOD, *, at_first: bool = True) -> Any:
         spec = LaneSpec(TP, ID, REMOTE, position, 1_000_000)
-        return self.inquiry().ask({REMOTE: (spec, position)}, at_first=at_first)[REMOTE]
+        return self.probe().ask({REMOTE: Question(spec, position)}, at_first=at_first)[REMOTE]
 
 
 def test_where_the_target_agrees_its_end_is_not_asked_for() -> None:
     target = Target()
-    assert target.ask() == Held(0, (), -1, frozenset())
+    assert target.ask() == ProbeResult(0, (), -1, frozenset())
     assert target.asked == ["sequences", "incidents"], "in this order: rule H"
     target = Target()
     assert target.ask(at_first=False).end == 40
@@ -94,18 +94,20 @@ def test_one_that_cannot_be_asked_about_is_nobody_else_s_affair(monkeypatch: pyt
     def moved(*_: object, **__: object) -> None:
         raise broker_error(6)  # NOT_LEADER_OR_FOLLOWER
 
-    target, behind, other = Target(), replace(STOOD, sequence=30), TopicPartition("us.orders", 1)
+    target, behind, other = Target(), replace(STOOD, sequence=30, target=30), TopicPartition("us.orders", 1)
     monkeypatch.setattr(target, "fetch", moved)
     specs = {tp: LaneSpec(TP, ID, tp, STOOD, 1_000_000) for tp in (REMOTE, other)}
-    answers = target.inquiry().ask({REMOTE: (specs[REMOTE], behind), other: (specs[other], STOOD)}, at_first=True)
+    asked = {REMOTE: Question(specs[REMOTE], behind), other: Question(specs[other], STOOD)}
+    answers = target.probe().ask(asked, at_first=True)
     assert isinstance(answers[REMOTE], BrokerError)
-    assert answers[other] == Held(0, (), -1, frozenset())
+    assert answers[other] == ProbeResult(0, (), -1, frozenset())
 
 
-def test_a_claim_that_nobody_used_asks_no_more() -> None:
+def test_of_a_claim_that_the_broker_does_not_know_the_log_is_asked() -> None:
+    """It may have been used, and the broker may have forgotten it: an empty log says that it was not."""
     target = Target(None, 0)
-    assert target.ask(Position(5, 7, 0, 0, ID, 0)) == Held(0, (), -1, frozenset())
-    assert target.asked == ["sequences", "incidents"]
+    assert target.ask(Position(5, 7, 0, 0, ID, 0)) == ProbeResult(0, (), 0, frozenset(), known=False)
+    assert target.asked == ["sequences", "end", "incidents"]
 
 
 @pytest.mark.parametrize(
