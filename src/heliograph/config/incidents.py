@@ -1,6 +1,6 @@
 """What a flow is told to do about gaps, losses and refusals: `on.*` read together.
 
-Answers for policies that contradict each other. What each of them does is `mirror.warden`'s and the coordinator's
+Answers for policies that contradict each other. What each of them does is `mirror.incident_handler`'s and the coordinator's
 affair, which values a key may hold the table's.
 """
 

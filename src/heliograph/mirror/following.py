@@ -1,5 +1,5 @@
 """Which labels in the records of a shared topic are followed. Whoever can write to the topic can write any label: so a
-record goes only where records of its kind may go, and everything else is strange, and kept (`mirror.warden`).
+record goes only where records of its kind may go, and everything else is strange, and kept (`mirror.incident_handler`).
 
 Answers for names alone, the same in the coordinator that makes the targets and in the task that divides records. What
 partitions a topic can have is known where its source is asked (`survey.places`), and told as `PutBack.refused`.

@@ -1,5 +1,5 @@
 """What went wrong with records on their way, as it is written down: the format of the incidents topic, and what follows
-from it for whoever counts records. Pure; `mirror.annals` reads and writes, `mirror.warden` decides.
+from it for whoever counts records. Pure; `mirror.annals` reads and writes, `mirror.incident_handler` decides.
 
 The topic lies on the target and is not compacted. A record says what happened (its kind), to which source offsets, what
 was done about it (the policy), and why, in words.

@@ -8,13 +8,16 @@ it holds, and answers a repeat of one of the last five batches with the offsets 
   B. A record's sequence is the count, modulo 2^31, of records this flow appended for that source partition to that
      target partition before it. Content decides the sequence, not the attempt.
   C. A position is written only after the acknowledgement of what it covers.
-  D. On start: position, then the last sequence the leader holds, then skip exactly the records already there.
+  D. On start, and after every answer that failed or was lost: position, then what the target holds behind it, then skip
+     exactly the records already there. The broker's memory is asked first; where it does not know the id, the target's
+     log is read (`mirror.producer_state`).
   E. Go on at last + 1 with the same id and epoch; a stale writer sends the same content under the same sequences.
-  F. At most five batches in flight per target partition; OUT_OF_ORDER_SEQUENCE means somebody else moved on: D again.
+  F. At most five batches in flight per target partition, and no batch is sent twice without D in between.
   G. A first start claims an id in the positions topic; the first claim in the log wins.
-  H. A record that the target refuses is passed over only when the incidents topic says so, and is in no count then. Who
-     asks for the last sequence (D) reads that topic afterwards: what was appended behind such a record was appended
-     after its incident was written, so every writer, however late, counts the same records.
+  H. A record that the target refuses is passed over only when the incidents topic says so, and is in no count then. D
+     reads that topic after the last sequence: what was appended behind such a record was appended after its incident
+     was written, so every writer, however late, counts the same records. A refusal counts only when D finds that the
+     batch is not stored: a repeat of a stored batch may be refused as well.
 """
 
 from __future__ import annotations
