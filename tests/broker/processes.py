@@ -227,8 +227,12 @@ def wait_until_gone(processes: Sequence[psutil.Process], timeout_seconds: float 
 class Feed:
     """Records at an even rate into one topic, from a thread, each different from every other, until `stop`."""
 
-    def __init__(self, client: Client, topic: str, partitions: int, per_second: int, *, codec: str = "lz4") -> None:
+    def __init__(
+        self, client: Client, topic: str, partitions: int, per_second: int, *, codec: str = "lz4", age_ms: int = 0
+    ) -> None:
+        """`age_ms`: how old the records say they are."""
         self.topic = topic
+        self._age_ms = age_ms
         self.sent = 0
         self.per_second = per_second  # may be changed while it runs
         self._partitions = partitions
@@ -279,7 +283,7 @@ class Feed:
             None if number % 7 == 0 else b"key-%d" % (number % 991),
             partition=number % self._partitions,
             headers=[("n", b"%d" % number), ("n", None)] if number % 3 else [("n", b"%d" % number)],
-            timestamp=int(time.time() * 1000) - number % 1000,
+            timestamp=int(time.time() * 1000) - number % 1000 - self._age_ms,
             on_delivery=self._delivered,
         )
 

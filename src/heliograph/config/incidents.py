@@ -1,7 +1,7 @@
 """What a flow is told to do about gaps, losses and refusals: `on.*` read together.
 
-Answers for policies that contradict each other. What each of them does is `mirror.incident_handler`'s and the coordinator's
-affair, which values a key may hold the table's.
+Answers for policies that contradict each other. What each of them does is up to `mirror.incident_handler` and the
+coordinator, which values a key may hold is up to the table.
 """
 
 from __future__ import annotations

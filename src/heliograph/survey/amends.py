@@ -1,9 +1,9 @@
 """Positions that are no longer true, and what the coordinator does about them: the source's topic was made anew or cut,
 the target lost what it had acknowledged.
 
-Tasks notice some of it and wish for it (`mirror.incident_handler`); a topic with another id and a remote topic that is gone are
-noticed here. What is done is the flow's policy: the partition stands still (`stop`), or a new era begins for it, at the
-source's beginning (`restart`) or where it stood (`skip`), under a producer id of its own.
+Tasks notice some of it and wish for it (`mirror.incident_handler`); a topic with another id and a remote topic that is
+gone are noticed here. What is done is the flow's policy: the partition stands still (`stop`), or a new era begins for
+it, at the source's beginning (`restart`) or where it stood (`skip`), under a producer id of its own.
 
 Invariants:
   a. The incident is written before the position is given up (invariant a of `mirror.incidents`).
