@@ -100,7 +100,7 @@ def main(
 
 def _say(began: float) -> Say:
     def say(text: str) -> None:
-        click.echo(text if text.startswith("[") else f"[{_clock(time.monotonic() - began)}] {text}", err=True)
+        click.echo(f"[{_clock(time.monotonic() - began)}] {text}", err=True)
 
     return say
 

@@ -79,9 +79,8 @@ class Course:
         done, memory = self._faults.done, self._mirror.memory
         records = sum(load.acknowledged() for load in self._loads.values())
         count = sum(done.by_kind.values()) + sum(done.skipped.values())
-        spent = int(time.monotonic() - self._began)
         self._say(
-            f"[{spent // 60}:{spent % 60:02d}] {count}/{total} faults ({kinds(done.by_kind)}), {records:,} records, "
+            f"{count}/{total} faults ({kinds(done.by_kind)}), {records:,} records, "
             f"lag {self._lag()}, task {memory.task:.0f} MB, driver {memory.driver:.0f} MB"
         )
 
@@ -98,7 +97,7 @@ class Course:
                     except KafkaException:
                         return "unknown"
             lag -= copied
-        return f"{lag:,}"
+        return f"{max(lag, 0):,}"
 
     def abandon(self) -> None:
         """Every hold ends, so that brokers and permissions are given back before they are torn down."""

@@ -101,6 +101,8 @@ class Mirror:
 
     def stop(self) -> int:
         """The main process in order, and then whatever is left. Its exit code."""
+        with self.lock:
+            self._stopping.set()
         for run in self.living():
             if run is not self.main:
                 self.kill(run)
@@ -133,7 +135,7 @@ class Mirror:
             for run in self.living():
                 self.memory.sample(run)
             with self.lock:
-                if self.main.process.poll() is not None and not self._stopping.is_set():
+                if not self._stopping.is_set() and self.main.process.poll() is not None:
                     code = self.main.process.returncode
                     self.ended.words.append(f"{self.main.folder.name} ended with {code}:\n{self.main.words(10)}")
                     self.restart()

@@ -240,18 +240,7 @@ def _check_placements(topic: Topic) -> list[Finding]:
     index: dict[tuple[int, int], _Unread] = {}
     broken: dict[tuple[str, int], list[str]] = {}
     for placement in topic.placements:
-        copy = topic.copies.get(placement.partition)
-        why = "the copy has no such partition" if copy is None else ""
-        if copy is not None and placement.offset > copy.end:
-            why = f"the copy ends at {copy.end}"
-        for partition, read in placement.read.items() if copy is not None else ():
-            key = placement.partition, partition
-            if key not in index:
-                index[key] = _Unread(copy, partition, topic.sources)
-            unread = index[key].first(read)
-            if unread is not None and unread[0] < placement.offset:
-                why = f"it has read {topic.name}-{partition} up to offset {read.offset} only, and {unread[1]} "
-                why += f"lies at offset {unread[0]}"
+        why = _misplaced(topic, placement, index)
         if why:
             said = f"the {placement.told_by} says offset {placement.offset}: {why}"
             broken.setdefault((placement.group, placement.partition), []).append(said)
@@ -259,6 +248,24 @@ def _check_placements(topic: Topic) -> list[Finding]:
         Finding("misplaced", f"{group} in {topic.remote}-{partition}", len(why), tuple(why[:NAMED]))
         for (group, partition), why in sorted(broken.items())
     ]
+
+
+def _misplaced(topic: Topic, placement: Placement, index: dict[tuple[int, int], _Unread]) -> str:
+    """Why this offset is wrong; empty where it is right."""
+    copy = topic.copies.get(placement.partition)
+    if copy is None:
+        return "the copy has no such partition"
+    if placement.offset > copy.end:
+        return f"the copy ends at {copy.end}"
+    for partition, read in placement.read.items():
+        key = placement.partition, partition
+        if key not in index:
+            index[key] = _Unread(copy, partition, topic.sources)
+        unread = index[key].first(read)
+        if unread is not None and unread[0] < placement.offset:
+            only = f"it has read {topic.name}-{partition} up to offset {read.offset} only"
+            return f"{only}, and {unread[1]} lies at offset {unread[0]}"
+    return ""
 
 
 def first_unread(topic: Topic, placement: Placement) -> int:
