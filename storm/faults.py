@@ -24,7 +24,7 @@ from storm.mirror import Mirror
 from storm.plan import Fault
 from storm.verify import SourceLog
 
-VICTIM_S = 60.0  # so long a fault waits for something to do it to
+VICTIM_S = 120.0  # so long a fault waits for something to do it to, or for a process to start on a busy machine
 CUT_BYTES = 60_000
 SETTLE_S = 5.0  # a process is left alone so long after it has begun to copy
 One = TypeVar("One")
@@ -177,10 +177,13 @@ class Faults:
             if refused.wait_ended(VICTIM_S) != 2:
                 self.done.words.append(f"{refused.folder.name}: another file was not refused: {refused.words(5)}")
             return
-        second = self._launch(other, "--take-over")
-        self.stopping.wait(fault.hold_s)
-        with self._mirror.lock:
+        with self._mirror.lock:  # from here on the first may end by itself
+            second = self._mirror.launch(other, "--take-over")
             self._mirror.main, self._mirror.file = second, other
+        try:
+            wait_until(lambda: second.workers(), what="tasks after the take-over", timeout_seconds=VICTIM_S)
+            self.stopping.wait(fault.hold_s)
+        finally:
             self._end(first, fault.draw < 0.5)
 
     def _launch(self, file: str, *arguments: str) -> Run:
