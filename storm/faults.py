@@ -26,6 +26,7 @@ from storm.verify import SourceLog
 
 VICTIM_S = 120.0  # so long a fault waits for something to do it to, or for a process to start on a busy machine
 CUT_BYTES = 60_000
+COPYING_S = 60.0
 SETTLE_S = 5.0  # a process is left alone so long after it has begun to copy
 One = TypeVar("One")
 
@@ -138,22 +139,26 @@ class Faults:
 
     # Processes
 
-    def _copying(self) -> Run:
-        """The main process, once it has tasks."""
+    def _copying(self, fault: Fault) -> Run:
+        """The main process, once it has tasks; in three of four faults once it has copied records too."""
         with self._mirror.lock:
             run = self._mirror.main
         wait_until(lambda: run.workers(), what=f"tasks of {run.folder.name}", timeout_seconds=VICTIM_S)
-        self.stopping.wait(SETTLE_S)
+        if fault.draw * 4 % 1 >= 0.25:
+            deadline = time.monotonic() + COPYING_S
+            while time.monotonic() < deadline and not any(int(one.get("records") or 0) for one in run.flows()):
+                self.stopping.wait(0.2)
+            self.stopping.wait(SETTLE_S)
         return run
 
     def _freeze_driver(self, fault: Fault) -> None:
-        run = self._copying()
+        run = self._copying(fault)
         workers = {one.pid for one in run.workers()}
         below = [one for one in run.family() if one.pid not in workers and one.name() == "java"]
         self._freeze([run.process, *(below if fault.variant < 0.5 else [])], fault.hold_s)
 
     def _kill_process(self, fault: Fault) -> None:
-        run = self._copying()
+        run = self._copying(fault)
         with self._mirror.lock:
             self._mirror.kill(run)
             self.stopping.wait(fault.hold_s * fault.variant)
@@ -161,7 +166,7 @@ class Faults:
 
     def _second_process(self, fault: Fault) -> None:
         """Two processes share the flows for a while; then either goes, in order or not."""
-        first = self._copying()
+        first = self._copying(fault)
         second = self._launch(self._mirror.file)
         self.stopping.wait(fault.hold_s)
         with self._mirror.lock:
@@ -170,7 +175,7 @@ class Faults:
 
     def _other_file(self, fault: Fault) -> None:
         """Without --take-over it is refused and nothing changes; with it the first lets go, and ends later."""
-        first = self._copying()
+        first = self._copying(fault)
         other = next(name for name in self._mirror.files if name != self._mirror.file)
         if fault.variant < 0.4:
             refused = self._mirror.launch(other)
