@@ -17,12 +17,13 @@ from storm.logs import consumer, ends, last_records, read_checkpoints, read_copi
 from storm.mirror import Mirror
 from storm.plan import Fault
 from storm.report import Summary, kinds
-from storm.verify import CopyLog, Placement, Topic, check, first_unread
+from storm.verify import Topic, check, count_exact
 
 FIRST_S = 180.0  # for the first copies after the start
 LEVEL_LIMIT_S = 300.0  # waited longer than the bound, to tell what is late from what is lost
 GROUPS_SETTLE_S = 12.0  # several rounds of checkpoints and group offsets
 TELL_EVERY_S = 5.0
+ABANDON_S = 20.0
 
 Say = Callable[[str], None]
 
@@ -102,8 +103,13 @@ class Course:
     def abandon(self) -> None:
         """Every hold ends, so that brokers and permissions are given back before they are torn down."""
         self._faults.stopping.set()
+        for groups in self._groups.values():
+            groups.stopping.set()
+        for load in self._loads.values():
+            load.stopping.set()
+        deadline = time.monotonic() + ABANDON_S
         for thread in self._threads:
-            thread.join(30)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     # Afterwards
 
@@ -187,21 +193,11 @@ class Course:
             summary.generations += len(past)
             summary.placements += len(topic.placements)
             summary.copied += sum(len(copy.offsets) for copy in topic.copies.values())
-            _count_exact(topic, summary)
+            exact, all_of_them = count_exact(topic)
+            summary.groups_at_first_unread += exact
+            summary.groups_at_end += all_of_them
 
 
 def _ends_now(reader: Consumer, topic: str) -> dict[int, int]:
     """As the progress line asks: not for long."""
     return ends(reader, topic, timeout_s=1.0)
-
-
-def _count_exact(topic: Topic, summary: Summary) -> None:
-    """How many groups stand on their very next record at the end: nothing is skipped and nothing is read again."""
-    last: dict[tuple[str, int], Placement] = {
-        (one.group, one.partition): one for one in topic.placements if one.told_by == "group"
-    }
-    for (_, partition), placement in last.items():
-        copy: CopyLog | None = topic.copies.get(partition)
-        if copy is not None:
-            summary.groups_at_end += 1
-            summary.groups_at_first_unread += placement.offset == first_unread(topic, placement)

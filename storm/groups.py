@@ -66,7 +66,7 @@ class Groups:
         self.placements: dict[str, list[Placement]] = defaultdict(list)
         self.commits = 0
         self._consumers: dict[str, Consumer] = {}
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         work: list[Callable[[], None]] = [self._commit_forever, self._look_forever]
         self._threads = [threading.Thread(target=one, name=f"groups-{side.name}", daemon=True) for one in work]
 
@@ -81,7 +81,7 @@ class Groups:
             thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self.stopping.set()
         for thread in self._threads:
             thread.join()
 
@@ -123,7 +123,7 @@ class Groups:
             """The first group keeps up, each further one lags more."""
             return before + int((end - before) * self._dice.random() ** (1 + number))
 
-        while not self._stopping.wait(COMMIT_EVERY_S):
+        while not self.stopping.wait(COMMIT_EVERY_S):
             group = self._dice.choice(self.names)
             load = self._load.topics[self._dice.choice(list(self._load.topics))]
             self._commit(Commit(group, load), forward)
@@ -132,7 +132,7 @@ class Groups:
 
     def _look_forever(self) -> None:
         due = time.monotonic() + LOOK_EVERY_S
-        while not self._stopping.wait(0.2):
+        while not self.stopping.wait(0.2):
             if time.monotonic() >= due:
                 self.look(self._dice.choice(self.names))
                 due = time.monotonic() + LOOK_EVERY_S / 2

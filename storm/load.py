@@ -81,7 +81,7 @@ class Load:
             "log_level": 0,
         }
         self._producer = Producer({**client, **settings, **(AT_MOST_ONCE if old else IDEMPOTENT)})
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
     def start(self) -> None:
@@ -89,7 +89,7 @@ class Load:
 
     def stop(self) -> None:
         """No more records, and an answer for each that was sent."""
-        self._stopping.set()
+        self.stopping.set()
         if self._thread.is_alive():
             self._thread.join()
         deadline = time.monotonic() + FLUSH_S
@@ -113,7 +113,7 @@ class Load:
     def _run(self) -> None:
         shares = dict.fromkeys(self.topics, 0.0)
         before = time.monotonic()
-        while not self._stopping.wait(TICK_S):
+        while not self.stopping.wait(TICK_S):
             now = time.monotonic()
             due_s, before = min(now - before, 1.0), now
             for name, load in self.topics.items():

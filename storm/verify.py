@@ -236,8 +236,27 @@ class _Unread:
         return offset, self._copy.identity(int(behind[self._copy.offsets[behind] == offset][0]))
 
 
+class _Index:
+    """The unread records of a copy by target and source partition, each made when it is first asked for."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._unread: dict[tuple[int, int], _Unread] = {}
+
+    def first(self, target: int, partition: int, read: Read) -> tuple[int, Identity] | None:
+        key = target, partition
+        if key not in self._unread:
+            self._unread[key] = _Unread(self._topic.copies[target], partition, self._topic.sources)
+        return self._unread[key].first(read)
+
+    def first_unread(self, placement: Placement) -> int:
+        limits = [self.first(placement.partition, partition, read) for partition, read in placement.read.items()]
+        end = self._topic.copies[placement.partition].end
+        return min([end, *(limit[0] for limit in limits if limit is not None)])
+
+
 def _check_placements(topic: Topic) -> list[Finding]:
-    index: dict[tuple[int, int], _Unread] = {}
+    index = _Index(topic)
     broken: dict[tuple[str, int], list[str]] = {}
     for placement in topic.placements:
         why = _misplaced(topic, placement, index)
@@ -250,7 +269,7 @@ def _check_placements(topic: Topic) -> list[Finding]:
     ]
 
 
-def _misplaced(topic: Topic, placement: Placement, index: dict[tuple[int, int], _Unread]) -> str:
+def _misplaced(topic: Topic, placement: Placement, index: _Index) -> str:
     """Why this offset is wrong; empty where it is right."""
     copy = topic.copies.get(placement.partition)
     if copy is None:
@@ -258,21 +277,20 @@ def _misplaced(topic: Topic, placement: Placement, index: dict[tuple[int, int], 
     if placement.offset > copy.end:
         return f"the copy ends at {copy.end}"
     for partition, read in placement.read.items():
-        key = placement.partition, partition
-        if key not in index:
-            index[key] = _Unread(copy, partition, topic.sources)
-        unread = index[key].first(read)
+        unread = index.first(placement.partition, partition, read)
         if unread is not None and unread[0] < placement.offset:
             only = f"it has read {topic.name}-{partition} up to offset {read.offset} only"
             return f"{only}, and {unread[1]} lies at offset {unread[0]}"
     return ""
 
 
-def first_unread(topic: Topic, placement: Placement) -> int:
-    """Where the group would go on if it missed nothing and read nothing twice: at most the end of the copy."""
-    copy = topic.copies[placement.partition]
-    limits = [_Unread(copy, partition, topic.sources).first(read) for partition, read in placement.read.items()]
-    return min([copy.end, *(limit[0] for limit in limits if limit is not None)])
+def count_exact(topic: Topic) -> tuple[int, int]:
+    """Of the groups' last offsets, how many are exactly at the first unread record (or the end), and how many there
+    are. Those before it are right too: they read some records again."""
+    index = _Index(topic)
+    last = {(one.group, one.partition): one for one in topic.placements if one.told_by == "group"}
+    found = [one for one in last.values() if one.partition in topic.copies]
+    return sum(one.offset == index.first_unread(one) for one in found), len(found)
 
 
 def _finding(kind: str, where: str, at: IntArray, name: object) -> list[Finding]:
