@@ -160,6 +160,8 @@ class Faults:
     def _kill_process(self, fault: Fault) -> None:
         run = self._copying(fault)
         with self._mirror.lock:
+            if run is not self._mirror.main:
+                raise TimeoutError(f"{run.folder.name} had ended by itself")
             self._mirror.kill(run)
             self.stopping.wait(fault.hold_s * fault.variant)
             self._mirror.restart()

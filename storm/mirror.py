@@ -78,10 +78,11 @@ class Mirror:
 
     def launch(self, file: str, *arguments: str) -> Run:
         """One more process. Its words are kept in a folder of its own."""
-        folder = self._folder / f"run-{len(self._runs):03d}-{file}"
-        run = Run(self.files[file], folder, "--epoch-seconds", EPOCH_SECONDS, *arguments, verbose=False)
-        WATCHDOG.tell(f"+pid {run.process.pid}")  # also when the storm itself is killed
-        self._runs.append(run)
+        with self.lock:
+            folder = self._folder / f"run-{len(self._runs):03d}-{file}"
+            run = Run(self.files[file], folder, "--epoch-seconds", EPOCH_SECONDS, *arguments, verbose=False)
+            WATCHDOG.tell(f"+pid {run.process.pid}")  # also when the storm itself is killed
+            self._runs.append(run)
         return run
 
     def restart(self) -> None:
