@@ -7,7 +7,7 @@ WARM := $(VENV)/.warmed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format bench lock clean
+.PHONY: help setup demo test quick check format bench storm compat lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -50,6 +50,12 @@ format: $(STAMP) ## put the code in order
 
 bench: $(WARM) ## Heliograph beside MirrorMaker 2 on the same brokers (make bench ARGS='lz4 --runs 2')
 	@$(BIN)/python -m bench $(ARGS)
+
+storm: $(WARM) ## faults at seeded random on two clusters mirrored both ways (make storm ARGS='--faults 1000 --seed 1')
+	@$(BIN)/python -m storm $(ARGS)
+
+compat: $(WARM) ## hard topics between Kafka releases, kill -9 in between (make compat ARGS='--releases 2.8.2 --roles source')
+	@$(BIN)/python -m compat $(ARGS)
 
 lock: $(STAMP) ## renew requirements.lock (names, versions, hashes; no addresses)
 	@$(BIN)/uv pip compile pyproject.toml --group dev --generate-hashes --no-emit-index-url --universal --python-version 3.11 --upgrade -o requirements.lock

@@ -30,10 +30,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heliograph import cache
+from heliograph.embedded.releases import PINNED, RELEASES
 from heliograph.errors import EmbeddedError
 
-RELEASE = "4.3.1"
-LOCK = Path(__file__).parent / f"kafka-{RELEASE}.lock"
+RELEASE = PINNED
+LOCK = RELEASES[RELEASE].lock
 MIRROR_VARIABLE = "HELIOGRAPH_MAVEN_REPOSITORY"
 FETCHES_AT_ONCE = 8
 ATTEMPTS = 3
@@ -68,14 +69,16 @@ def read_lock(path: Path = LOCK) -> tuple[Jar, ...]:
     return tuple(Jar(coordinate, sha256, int(size)) for coordinate, sha256, size in lines)
 
 
-def fetch_jars(*, folder: Path | None = None, jars: Sequence[Jar] | None = None, quiet: bool = False) -> list[Path]:
-    """Every jar of the pinned release, present and checked, in the order of the lock file (a class path)."""
-    folder = folder or cache.folder() / f"kafka-{RELEASE}"
-    jars = read_lock() if jars is None else jars
+def fetch_jars(
+    *, folder: Path | None = None, jars: Sequence[Jar] | None = None, quiet: bool = False, release: str = RELEASE
+) -> list[Path]:
+    """Every jar of the release, present and checked, in the order of the lock file (a class path)."""
+    folder = folder or cache.folder() / f"kafka-{release}"
+    jars = read_lock(RELEASES[release].lock) if jars is None else jars
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            _complete(folder, jars, quiet)
+            _complete(folder, jars, quiet, release)
     except OSError as error:
         raise EmbeddedError(
             f"Kafka's jars cannot be kept in {folder}: {error}",
@@ -84,14 +87,14 @@ def fetch_jars(*, folder: Path | None = None, jars: Sequence[Jar] | None = None,
     return [folder / jar.filename for jar in jars]
 
 
-def _complete(folder: Path, jars: Sequence[Jar], quiet: bool) -> None:
+def _complete(folder: Path, jars: Sequence[Jar], quiet: bool, release: str) -> None:
     record = folder / "verified.json"
     before = _read_record(record)
     seen = {jar.filename: found for jar in jars if (found := _check(folder / jar.filename, jar, before))}
     missing = [jar for jar in jars if jar.filename not in seen]
     try:
         if missing:
-            _fetch(folder, missing, quiet)
+            _fetch(folder, missing, quiet, release)
     finally:
         for jar in missing:
             if found := _check(folder / jar.filename, jar, {}):
@@ -133,10 +136,10 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(folder: Path, jars: Sequence[Jar], quiet: bool) -> None:
+def _fetch(folder: Path, jars: Sequence[Jar], quiet: bool, release: str) -> None:
     with (
         tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as scratch,
-        _progress(sum(jar.size_bytes for jar in jars), quiet) as advance,
+        _progress(sum(jar.size_bytes for jar in jars), quiet, release) as advance,
         ThreadPoolExecutor(FETCHES_AT_ONCE, "jars") as pool,
     ):
         context = maven(Path(scratch), advance)
@@ -187,14 +190,14 @@ def _short(error: Exception) -> str:
 
 
 @contextmanager
-def _progress(total_bytes: int, quiet: bool) -> Iterator[Any]:
+def _progress(total_bytes: int, quiet: bool, release: str) -> Iterator[Any]:
     """One bar on stderr for all jars; yields jgo's progress callback, which asks for a context manager a file."""
     console = Console(stderr=True)
     if not quiet and not console.is_terminal:
-        console.print(f"fetching Kafka {RELEASE} ({total_bytes / 1e6:.0f} MB)")
+        console.print(f"fetching Kafka {release} ({total_bytes / 1e6:.0f} MB)")
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(f"Kafka {RELEASE}", total=total_bytes)
+        task = progress.add_task(f"Kafka {release}", total=total_bytes)
 
         @contextmanager
         def one_file(_filename: str, _size_bytes: int) -> Iterator[Any]:

@@ -35,7 +35,9 @@ from heliograph.embedded.jars import fetch_jars
 from heliograph.embedded.listeners import INTERNAL_USER, Access, Security
 from heliograph.embedded.ports import LOOPBACK, Port, claim_port
 from heliograph.embedded.process import Folder
+from heliograph.embedded.releases import PINNED, RELEASES
 from heliograph.embedded.storage import format_folder, new_id
+from heliograph.embedded.zookeeper import ZooKeeper
 from heliograph.errors import EmbeddedError
 from heliograph.types import Cluster
 
@@ -63,13 +65,19 @@ class Kafka:
         advertised: Advertised | None = None,
         jvm: Sequence[str] = QUICK_JVM,
         log_dirs: Mapping[int, Sequence[Path]] | None = None,
+        release: str = PINNED,
     ) -> None:
-        """`log_dirs`: by broker id, folders for its data that are not there yet, in the place of one of its own."""
+        """`log_dirs`: by broker id, folders for its data that are not there yet, in the place of one of its own.
+        `release`: another Kafka than the pinned one, without SCRAM users and ACLs where ZooKeeper keeps its metadata.
+        """
+        if release not in RELEASES:
+            raise EmbeddedError(f"Kafka {release} is not pinned here", fix=f"Ask for one of {', '.join(RELEASES)}")
         if not 1 <= brokers <= 3:
             raise EmbeddedError(f"an embedded cluster has 1 to 3 brokers, not {brokers}", fix="Ask for 1, 2 or 3")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             raise EmbeddedError(f"{name!r} is no name for a cluster", fix="Use letters, digits, '.', '_' and '-'")
         self.name = name
+        self.release = RELEASES[release]
         self.cluster_id = new_id()
         self.brokers: list[Broker] = []
         self._config = dict(config or {})
@@ -87,11 +95,13 @@ class Kafka:
         self._ports = {one: self._claim_ports(one, port) for one in range(1, brokers + 1)}
         self._advertised = {one: self._advertise(one, advertised) for one in self._ports}
         self._folder: Folder | None = None
+        self._zookeeper: ZooKeeper | None = None
 
     def _claim_ports(self, broker_id: int, first: int | None) -> dict[str, int]:
         """A port per listener. With `first`, brokers get first, first + 1 … on the first client listener."""
         ports = {}
-        for position, listener in enumerate((*self._security.protocols, "INTERNAL", "CONTROLLER")):
+        controller = () if self.release.zookeeper else ("CONTROLLER",)
+        for position, listener in enumerate((*self._security.protocols, "INTERNAL", *controller)):
             wanted = first + broker_id - 1 if first is not None and position == 0 else None
             claim = claim_port(wanted)
             self._claims.append(claim)
@@ -155,7 +165,7 @@ class Kafka:
         if self.brokers:
             raise EmbeddedError(f"cluster {self.name} is running already", fix="Call stop() first")
         try:
-            self._launch(fetch_jars())
+            self._launch(fetch_jars(release=self.release.version))
         except BaseException:
             self.stop()
             raise
@@ -166,13 +176,20 @@ class Kafka:
         if self._security.uses_tls:
             self._security = self._security.with_authority(Authority(folder / "certificates", self.name))
         jvm = (*self._jvm, *archive.options(jars)) if self._jvm == QUICK_JVM else self._jvm
-        command = java_command(jars, jvm, folder / "log4j2.properties", "kafka.Kafka")
+        java = java_command(jars, (*jvm, *self.release.jvm(folder)), folder / "log4j2.properties")
+        if self.release.zookeeper:
+            self._zookeeper = ZooKeeper(folder / "zookeeper", java)
+            self._zookeeper.wait_ready()
+        command = [*java, "kafka.Kafka"]
         for broker_id, ports in self._ports.items():
             own = folder / f"broker-{broker_id}"
             own.mkdir()
             dirs = self._log_dirs.get(broker_id, (own / "data",))
             for data in dirs:
-                format_folder(data, cluster_id=self.cluster_id, node_id=broker_id, jars=jars)
+                if self.release.zookeeper:
+                    data.mkdir(parents=True)  # the broker writes its meta.properties, with the id from ZooKeeper
+                else:
+                    format_folder(data, cluster_id=self.cluster_id, node_id=broker_id, jars=jars)
             broker = Broker(
                 broker_id,
                 folder=own,
@@ -206,6 +223,9 @@ class Kafka:
         for broker in self.brokers:
             broker.kill()
         self.brokers.clear()
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+            self._zookeeper = None
         if self._folder is not None:
             self._folder.delete()
             self._folder = None
@@ -224,14 +244,20 @@ class Kafka:
 
     def _properties(self, broker_id: int) -> dict[str, str]:
         ports, count = self._ports[broker_id], len(self._ports)
+        if self._zookeeper is not None:
+            metadata = {"broker.id": str(broker_id), "zookeeper.connect": self._zookeeper.address}
+        else:
+            voters = (f"{one}@{LOOPBACK}:{listeners['CONTROLLER']}" for one, listeners in self._ports.items())
+            metadata = {
+                "process.roles": "broker,controller",
+                "node.id": str(broker_id),
+                "controller.quorum.voters": ",".join(voters),
+            }
         advertised = {**self._advertised[broker_id], "INTERNAL": f"{LOOPBACK}:{ports['INTERNAL']}"}
-        voters = (f"{one}@{LOOPBACK}:{listeners['CONTROLLER']}" for one, listeners in self._ports.items())
         copies = str(min(count, 3))
         in_sync = str(max(1, count - 1))
         return {
-            "process.roles": "broker,controller",
-            "node.id": str(broker_id),
-            "controller.quorum.voters": ",".join(voters),
+            **metadata,
             "listeners": ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items()),
             "advertised.listeners": ",".join(f"{name}://{address}" for name, address in advertised.items()),
             "offsets.topic.num.partitions": "4",  # 50 by default, each a second of a small machine's start
@@ -246,7 +272,7 @@ class Kafka:
             "group.initial.rebalance.delay.ms": "0",
             # After a kill -9 the controller refuses the restarted broker until its old session has ended (else 9 s).
             "broker.session.timeout.ms": "5000",
-            **self._security.broker_properties(),
+            **self._security.broker_properties(controller=self._zookeeper is None),
             **self._config,
         }
 

@@ -70,7 +70,8 @@ class Security:
     def uses_tls(self) -> bool:
         return any(one.endswith("SSL") for one in self.protocols)
 
-    def broker_properties(self) -> dict[str, str]:
+    def broker_properties(self, *, controller: bool = True) -> dict[str, str]:
+        """`controller`: whether there is a CONTROLLER listener; brokers that have ZooKeeper refuse its settings."""
         plain = "listener.name.{}.plain.sasl.jaas.config"
         inside = {"username": INTERNAL_USER, "password": self.internal_password}
         own = jaas("PLAIN", **inside, **{f"user_{INTERNAL_USER}": self.internal_password})
@@ -89,6 +90,10 @@ class Security:
         for protocol in self.protocols:
             if protocol.startswith("SASL"):
                 properties |= self._sasl(f"listener.name.{protocol.lower()}")
+        if not controller:
+            known = properties["listener.security.protocol.map"]
+            properties["listener.security.protocol.map"] = known.replace(",CONTROLLER:SASL_PLAINTEXT", "")
+            properties = {key: value for key, value in properties.items() if "controller" not in key}
         if self.authority is not None:
             properties |= self._tls(self.authority)
         if self.acls:

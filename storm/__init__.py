@@ -1,0 +1,1 @@
+"""Two clusters mirrored both ways under seeded random faults, judged by confluent-kafka: `make storm`."""
