@@ -42,7 +42,7 @@ def _times(properties: Mapping[str, str]) -> tuple[int, ...]:
     for key in _FILES:
         try:
             times.append(os.stat(properties[key]).st_mtime_ns)
-        except (KeyError, OSError):
+        except (KeyError, OSError, ValueError):  # ValueError: a NUL in the path; `stores` says what is wrong with it
             times.append(0)
     return tuple(times)
 
@@ -76,6 +76,7 @@ def _login(alias: str, properties: Mapping[str, str]) -> Login:
         why = f"is {mechanism!r}" if mechanism else "is not set"
         raise ConfigError(f"{alias}.sasl.mechanism: {why}, must be one of {', '.join(MECHANISMS)}")
     options = _options(alias, properties)
+    _require_utf8(alias, {**properties, **options})
     if mechanism == "OAUTHBEARER":
         source = oauth.source_of(alias, properties, options)
         return Login(alias, mechanism, source.principal, "", token=source, extensions=source.extensions)
@@ -87,6 +88,17 @@ def _login(alias: str, properties: Mapping[str, str]) -> Login:
         raise ConfigError(f"{alias}.{where}: has no {' and no '.join(missing)} for {mechanism}")
     by_token = options.get("tokenauth", "").lower() == "true"
     return Login(alias, mechanism, username, password, extensions={"tokenauth": "true"} if by_token else {})
+
+
+def _require_utf8(alias: str, settings: Mapping[str, str]) -> None:
+    """A connector's JSON may hold half of a surrogate pair, which no login can send."""
+    for key, value in settings.items():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{alias}.sasl.jaas.config: {key} holds half a surrogate pair, which is no text"
+            ) from None
 
 
 def _options(alias: str, properties: Mapping[str, str]) -> dict[str, str]:
