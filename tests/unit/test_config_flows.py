@@ -64,6 +64,7 @@ def row(config: Config, part: str, key: str) -> Explained:
         ("us->eu.use.defaults.from=source", "use_defaults_from", "source"),
         ("use.defaults.from=source", "use_defaults_from", "target"),  # dropped by MM2, with a warning
         ("sync.topic.configs.lower.durability=true", "lower_durability", True),
+        ("sync.topic.configs.shorten.retention=true", "shorten_retention", True),
         ("emit.offset-syncs.enabled=false", "emit_offset_syncs", False),
         ("offset-syncs.topic.location=target", "offset_syncs_location", "target"),
         ("offset-syncs.topic.replication.factor=1", "offset_syncs_replication_factor", 1),

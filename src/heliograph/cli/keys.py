@@ -116,6 +116,24 @@ waits on the source, and topics that are far behind wait before those that are l
 once after a pause; a batch is never cut, so one that is larger than that is followed by a pause. A partition
 that has had no turn for more than 5 s counts as stalled, with the cap as its reason.
 
+## Settings that follow, and what they may not do
+
+Remote topics follow their sources' settings by MM2's rules (`sync.topic.configs.*`, `config.properties.exclude`,
+`use.defaults.from`), except for what MM2 does without asking:
+
+- Durability is not lowered (`min.insync.replicas`, `unclean.leader.election.enable`), unless
+  `sync.topic.configs.lower.durability = true`.
+- Records that the target keeps are not deleted, unless `sync.topic.configs.shorten.retention = true`. So a copy that
+  is kept for longer than its source (an archive) stays one. It counts when `retention.ms` or `retention.bytes` would
+  become lower (-1 is unlimited), also by falling back to the target's default; when `delete.retention.ms` or
+  `min.compaction.lag.ms` would; when `cleanup.policy` would get `delete` and the retention is limited, or `compact`
+  where the copy keeps every record, or keeps them for longer than its source; and when `remote.storage.enable` would
+  become false. It does not count for `local.retention.*` (records stay in remote storage), `max.compaction.lag.ms`,
+  `min.cleanable.dirty.ratio` and `segment.*`.
+
+Longer retention is followed always. A new remote topic is created with its source's settings. What is refused is one
+warning in the log, with both values and the key that allows it, and a note of `heliograph plan`.
+
 ## Many topics through one
 
 `mux.topics` lets topics of a source travel together in one shared topic, each record with headers that say where it

@@ -136,6 +136,7 @@ class Maker:
             ),
             use_defaults_from=_side(reader, base, "use.defaults.from", "target"),
             lower_durability=reader.boolean(base, "sync.topic.configs.lower.durability", False),
+            shorten_retention=reader.boolean(base, "sync.topic.configs.shorten.retention", False),
             emit_offset_syncs=syncs,
             offset_syncs_location=_side(reader, base, "offset-syncs.topic.location", "source"),
             offset_syncs_replication_factor=reader.integer(base, "offset-syncs.topic.replication.factor", 3),
