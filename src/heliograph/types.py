@@ -187,6 +187,7 @@ class Flow:
     # topics' settings and permissions
     sync_topic_configs_s: float | None = 600
     sync_topic_acls_s: float | None = 600
+    own_principal: str = ""  # ours on the target, as its ACLs name it; "": as the login tells, if it does
     config_properties_exclude: tuple[str, ...] = (  # MM2's own list, dots and all; two of them no topic has
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",

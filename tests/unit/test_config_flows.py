@@ -51,6 +51,7 @@ def row(config: Config, part: str, key: str) -> Explained:
         ("sync.topic.configs.interval.seconds=-1", "sync_topic_configs_s", None),
         ("sync.topic.acls.interval.seconds=7", "sync_topic_acls_s", 7),
         ("sync.topic.acls.enabled=FALSE", "sync_topic_acls_s", None),
+        ("sync.topic.acls.own.principal=User:CN=mirror,O=x", "own_principal", "User:CN=mirror,O=x"),
         ("emit.checkpoints.interval.seconds=7", "emit_checkpoints_s", 7),
         ("emit.checkpoints.enabled=false", "emit_checkpoints_s", None),
         ("emit.heartbeats.interval.seconds=7", "emit_heartbeats_s", 7),

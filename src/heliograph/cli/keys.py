@@ -134,6 +134,26 @@ Remote topics follow their sources' settings by MM2's rules (`sync.topic.configs
 Longer retention is followed always. A new remote topic is created with its source's settings. What is refused is one
 warning in the log, with both values and the key that allows it, and a note of `heliograph plan`.
 
+## Permissions that follow
+
+With `sync.topic.acls.enabled` (the default, as in MM2) ACLs on single topics of the source are added to their remote
+topics. Nothing is removed. What differs from MM2:
+
+- Only READ, DESCRIBE and DESCRIBE_CONFIGS are carried over; ALL becomes READ. MM2 leaves out ALLOW WRITE and carries the
+  rest: who may delete or alter a topic on the source may do that to its copy.
+- Denials are carried over for these three operations, and never for our own principal or for `User:*`: MM2 carries
+  `DENY WRITE` for itself, and its copying ends. Our principal is known from the login with PLAIN and SCRAM; with TLS,
+  tokens from an endpoint and delegation tokens, `sync.topic.acls.own.principal` names it (`User:CN=mirror,O=…`). While
+  it is not known, no denial is made.
+- What the source denies is not opened. A denial of any pattern (a topic, a prefix, `*`), principal or host that covers
+  a part of an ALLOW is made for that part on the remote topic, before the ALLOW; one that covers all of it, or that
+  may not be made, withholds the ALLOW. MM2 knows no denials but those on single topics.
+
+What is withheld is one warning in the log, with principal and topic, a note of `heliograph plan`, and a line of
+`heliograph doctor`, which also names denials on the target that lock us out. A target with
+`allow.everyone.if.no.acl.found=true` lets only those use a topic that its ACLs name as soon as it has one: give our
+principal permissions of its own there, or switch the sync off.
+
 ## Many topics through one
 
 `mux.topics` lets topics of a source travel together in one shared topic, each record with headers that say where it

@@ -155,7 +155,7 @@ class _Rehearsed:
             f"{topic}: not carried over: {refusal.why}. {refusal.fix}"
             for topic, refusals in sorted(settings.items())
             for refusal in refusals
-        ]
+        ] + self._acls.withheld
 
     def _expect(self) -> None:
         """What a flow that puts back learns from records: the topics that its spokes have for it."""

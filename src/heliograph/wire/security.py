@@ -109,3 +109,28 @@ def _options(alias: str, properties: Mapping[str, str]) -> dict[str, str]:
         return jaas.parse(text).options
     except ValueError as error:
         raise ConfigError(f"{alias}.sasl.jaas.config: {error}") from None
+
+
+def principal_of(cluster: Cluster) -> str | None:
+    """Our principal as the cluster's ACLs name it; None where only the broker knows: principals of certificates and
+    tokens follow its own rules (`ssl.principal.mapping.rules`, claims). Never raises: what is wrong with a login is
+    `security_of`'s to say."""
+    properties = cluster.properties
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol == "PLAINTEXT":
+        return "User:ANONYMOUS"
+    if not protocol.startswith("SASL"):
+        return None
+    try:
+        options = _options(cluster.alias, properties)
+    except ConfigError:
+        return None
+    if properties.get("sasl.mechanism", "").strip().upper() == "OAUTHBEARER":
+        unsecured = not properties.get("sasl.oauthbearer.token.endpoint.url", "").strip()
+        claim = options.get("unsecuredLoginPrincipalClaimName", "sub")
+        name = options.get(f"unsecuredLoginStringClaim_{claim}", "") if unsecured else ""
+    elif options.get("tokenauth", "").lower() == "true":
+        name = ""  # a delegation token's id; the principal is its owner
+    else:
+        name = options.get("username", properties.get("sasl.username", ""))
+    return f"User:{name}" if name else None
