@@ -139,8 +139,8 @@ warning in the log, with both values and the key that allows it, and a note of `
 With `sync.topic.acls.enabled` (the default, as in MM2) ACLs on single topics of the source are added to their remote
 topics. Nothing is removed. What differs from MM2:
 
-- Only READ, DESCRIBE and DESCRIBE_CONFIGS are carried over; ALL becomes READ. MM2 leaves out ALLOW WRITE and carries the
-  rest: who may delete or alter a topic on the source may do that to its copy.
+- Only READ, DESCRIBE and DESCRIBE_CONFIGS are carried over; ALL becomes READ. MM2 leaves out ALLOW WRITE and carries
+  the rest: who may delete or alter a topic on the source may do that to its copy.
 - Denials are carried over for these three operations, and never for our own principal or for `User:*`: MM2 carries
   `DENY WRITE` for itself, and its copying ends. Our principal is known from the login with PLAIN and SCRAM; with TLS,
   tokens from an endpoint and delegation tokens, `sync.topic.acls.own.principal` names it (`User:CN=mirror,O=…`). While
