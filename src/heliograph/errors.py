@@ -23,8 +23,9 @@
     ├── WorkerError                 a Connect worker that says no, over its REST API
     │   └── NoSuchConnector
     ├── EngineError                 Spark
-    └── EmbeddedError               Kafka's jars or an embedded broker
-        └── JavaMissing
+    ├── EmbeddedError               Kafka's jars or an embedded broker
+    │   └── JavaMissing
+    └── InternalError               an exception that no code foresaw: a bug of Heliograph; its traceback is in the log
 
 `condition` is a stable name for programs and tests, `retriable` (↻) says whether trying again may help, `context`
 holds what the error is about (flow, topic, partition, offset, broker …). `fix` says what a person can do about it.
@@ -189,3 +190,9 @@ class EmbeddedError(HeliographError):
 
 class JavaMissing(EmbeddedError):
     condition = "JAVA_MISSING"
+
+
+class InternalError(HeliographError):
+    """An exception that no code foresaw. Not retriable: the same input raises it again."""
+
+    condition = "INTERNAL_ERROR"

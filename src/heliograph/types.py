@@ -148,6 +148,8 @@ class Demux:
     topics: tuple[str, ...] = (".*",)  # what labels may name, as `Mux.topics`; all else is nobody's
     shared: tuple[str, ...] = ()  # all shared topics here, also those that are not put back: nobody's targets
     sync_configs_s: float | None = None  # how often its topics' settings follow the spoke's; None: never
+    lower_durability: bool = False  # these two as in Flow, for the spoke's topics alone
+    shorten_retention: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class Flow:
     # topics' settings and permissions
     sync_topic_configs_s: float | None = 600
     sync_topic_acls_s: float | None = 600
+    own_principal: str = ""  # ours on the target, as its ACLs name it; "": as the login tells, if it does
     config_properties_exclude: tuple[str, ...] = (  # MM2's own list, dots and all; two of them no topic has
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
@@ -197,6 +200,7 @@ class Flow:
     )
     use_defaults_from: Literal["source", "target"] = "target"
     lower_durability: bool = False  # told to: min.insync.replicas and its like may sink below the target's own
+    shorten_retention: bool = False  # told to: retention and cleanup may delete records that the target keeps now
     # offsets
     emit_offset_syncs: bool = True
     offset_syncs_location: Literal["source", "target"] = "source"

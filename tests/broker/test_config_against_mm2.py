@@ -53,6 +53,8 @@ ONLY_OURS = {
 OUR_OWN = {
     "heliograph.mm2.rules": "which release's rules names and defaults go by",
     "sync.topic.configs.lower.durability": "MM2 lets it sink without asking",
+    "sync.topic.acls.own.principal": "MM2 carries over denials that lock it out itself",
+    "sync.topic.configs.shorten.retention": "MM2 shortens the target's retention without asking",
     "sasl.username": "librdkafka's name, which clients' files have",
     "sasl.password": "librdkafka's name, which clients' files have",
     "start": "MM2 begins at auto.offset.reset, for all partitions alike",

@@ -154,10 +154,16 @@ def test_a_hub_is_planned_and_shown_as_it_then_is(
     assert new == {name: deed["partitions"] for name, deed in made.items()}
     code, second = plan(str(file))
     assert (code, second["changes"]) == (0, False), second
-    alter_topic(west.confluent(), "calls", {"retention.ms": "3600000"})
+    alter_topic(west.confluent(), "calls", {"retention.ms": "3600000"})  # shorter: refused, and said
+    code, shorter = plan(str(file))
+    assert (code, deeds(shorter, "alter settings")) == (0, [])
+    (note,) = [one for one in shorter["flows"][demux]["notes"] if one.startswith("west.calls")]
+    assert "retention.ms = 3600000 instead of 86400000" in note
+    assert f"{FLOW}.sync.topic.configs.shorten.retention = true" in note
+    alter_topic(west.confluent(), "calls", {"retention.ms": "172800000"})
     code, third = plan(str(file))
     (altered,) = deeds(third, "alter settings")
-    assert (code, altered["topic"], altered["settings"]) == (3, "west.calls", {"retention.ms": "3600000"})
+    assert (code, altered["topic"], altered["settings"]) == (3, "west.calls", {"retention.ms": "172800000"})
 
     capsys.readouterr()
     assert run(["offsets", "list", str(file), "-o", "json"]) == 0
@@ -219,6 +225,10 @@ def test_permissions_to_add_and_permissions_that_lack(
     kind, literal, allowed = ResourceType.TOPIC, ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     admin = AdminClient(west.confluent())
     bindings = [AclBinding(kind, topic_name, literal, "User:alice", "*", rule, allowed) for rule in rules]
+    # Of bob, whom a denial keeps out on the source: withheld.
+    bindings.append(AclBinding(kind, topic_name, literal, "User:bob", "*", AclOperation.READ, allowed))
+    prefixed, denied = ResourcePatternType.PREFIXED, AclPermissionType.DENY
+    bindings.append(AclBinding(kind, topic_name, prefixed, "User:bob", "*", AclOperation.READ, denied))
     for future in admin.create_acls(bindings).values():
         future.result(30)
     file = tmp_path / "mm2.properties"
@@ -229,6 +239,9 @@ def test_permissions_to_add_and_permissions_that_lack(
         f"ALLOW READ on one.{topic_name} to User:alice",
         f"ALLOW DESCRIBE_CONFIGS on one.{topic_name} to User:alice",
     }
+    (note,) = found["flows"]["one->two"]["notes"]
+    assert f"permission withheld: ALLOW READ on one.{topic_name} to User:bob" in note
+    assert f"DENY READ on PREFIXED {topic_name} to User:bob" in note
     hers = west.cluster("one", user="alice"), east.cluster("two", user="alice")
     write_file(file, mm2_properties(*hers, topics=topic_name) | NO_HEARTBEATS)
     code, found = plan(str(file), "one->two")

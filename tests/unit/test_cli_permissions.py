@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from heliograph.cli.patient import Patient, Seen
-from heliograph.cli.permissions import Lack, allowing, missing, verdict
-from heliograph.types import Cluster
-from heliograph.wire import Client
-from heliograph.wire.acls import ALTER, DESCRIBE, READ, WRITE
+from heliograph.cli.permissions import Lack, allowing, carried_acls, missing, verdict
+from heliograph.types import Cluster, Flow
+from heliograph.wire import Acl, Client
+from heliograph.wire.acls import ALTER, DENY, DESCRIBE, PREFIXED, READ, WRITE
 
 ALICE = {
     "bootstrap.servers": "kafka.example:9093",
@@ -78,3 +78,20 @@ def test_a_verdict_names_the_cluster_the_line_and_the_way_round() -> None:
 )
 def test_bits_and_errors_of_a_topic(seen: Seen, allowed: bool) -> None:
     assert seen.allows(READ) is allowed
+
+
+def test_permissions_that_will_be_withheld_and_denials_that_lock_us_out() -> None:
+    flow = Flow(Cluster("us"), Cluster("eu", ALICE))
+    theirs = [Acl("orders", "User:bob", READ), Acl("*", "User:bob", READ, DENY)]
+    ours = [Acl("us.", "User:alice", WRITE, DENY, pattern=PREFIXED), Acl("us.orders", "User:eve", WRITE, DENY)]
+    withheld, denied = carried_acls(flow, "kafka.example:9093", theirs, ours, {"orders": "us.orders"})
+    assert (withheld.name, withheld.ok) == ("flow us->eu: topic ACLs withheld", None)
+    assert "ALLOW READ on us.orders to User:bob (the source has DENY READ on * to User:bob" in withheld.detail
+    assert (denied.name, denied.ok) == ("flow us->eu: topic ACLs that deny us", None)
+    assert "DENY WRITE on PREFIXED us. to User:alice" in denied.detail
+    assert "User:eve" not in denied.detail
+    assert denied.fix.endswith(
+        "kafka-acls --bootstrap-server kafka.example:9093 --command-config admin.properties --remove --deny-principal "
+        "User:alice --deny-host '*' --operation Write --topic us. --resource-pattern-type prefixed"
+    )
+    assert list(carried_acls(flow, "", [Acl("orders", "User:bob", READ)], [], {"orders": "us.orders"})) == []

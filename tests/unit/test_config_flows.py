@@ -51,6 +51,7 @@ def row(config: Config, part: str, key: str) -> Explained:
         ("sync.topic.configs.interval.seconds=-1", "sync_topic_configs_s", None),
         ("sync.topic.acls.interval.seconds=7", "sync_topic_acls_s", 7),
         ("sync.topic.acls.enabled=FALSE", "sync_topic_acls_s", None),
+        ("sync.topic.acls.own.principal=User:CN=mirror,O=x", "own_principal", "User:CN=mirror,O=x"),
         ("emit.checkpoints.interval.seconds=7", "emit_checkpoints_s", 7),
         ("emit.checkpoints.enabled=false", "emit_checkpoints_s", None),
         ("emit.heartbeats.interval.seconds=7", "emit_heartbeats_s", 7),
@@ -64,6 +65,7 @@ def row(config: Config, part: str, key: str) -> Explained:
         ("us->eu.use.defaults.from=source", "use_defaults_from", "source"),
         ("use.defaults.from=source", "use_defaults_from", "target"),  # dropped by MM2, with a warning
         ("sync.topic.configs.lower.durability=true", "lower_durability", True),
+        ("sync.topic.configs.shorten.retention=true", "shorten_retention", True),
         ("emit.offset-syncs.enabled=false", "emit_offset_syncs", False),
         ("offset-syncs.topic.location=target", "offset_syncs_location", "target"),
         ("offset-syncs.topic.replication.factor=1", "offset_syncs_replication_factor", 1),

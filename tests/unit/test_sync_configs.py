@@ -72,7 +72,7 @@ def test_durability_is_settled_only_when_the_target_can_be_seen() -> None:
 def test_only_what_differs_is_changed() -> None:
     target = {
         "cleanup.policy": own("delete"),  # drifted
-        "retention.ms": own("5"),  # a value by hand where the source has none
+        "retention.ms": own("5", inherited="604800000"),  # a value by hand where the source has none
         "segment.bytes": own("9"),  # the source's is static: not compared
         "segment.ms": own("7"),  # as it should be
         "flush.ms": default("8"),  # the same, but by chance: a default may change
@@ -82,7 +82,7 @@ def test_only_what_differs_is_changed() -> None:
     found = changes(FLOW, SOURCE, target)
     assert found.wanted == {"cleanup.policy": "compact", "retention.ms": None, "flush.ms": "8"}
     assert not found.refused
-    after = target | {"cleanup.policy": own("compact"), "retention.ms": default("1"), "flush.ms": own("8")}
+    after = target | {"cleanup.policy": own("compact"), "retention.ms": default("604800000"), "flush.ms": own("8")}
     assert changes(FLOW, SOURCE, after).wanted == {}
 
 
@@ -148,6 +148,111 @@ def test_min_insync_never_exceeds_the_replicas(lower_durability: bool) -> None:
     assert "1 replicas" in found.refused[0].why
     inherited = {"min.insync.replicas": own("1", inherited="2")}
     assert changes(flow, {"min.insync.replicas": default("1")}, inherited, replicas=1).wanted == {}
+
+
+# ---- records that the target keeps
+
+TOLD = Flow(Cluster("us"), Cluster("eu"), shorten_retention=True)
+WEEK, DAY = "604800000", "86400000"
+
+
+@pytest.mark.parametrize(
+    ("key", "theirs", "ours"),
+    [
+        ("retention.ms", default(WEEK), own("-1", inherited=DAY)),  # an archive would fall back to the target's default
+        ("retention.ms", own(WEEK), own("-1")),
+        ("retention.ms", own(DAY), own(WEEK)),
+        ("retention.ms", own(DAY), default(WEEK)),  # the target's default keeps them for longer
+        ("retention.ms", own("0"), default("1")),
+        ("retention.ms", default(WEEK), own(WEEK)),  # what the default is cannot be seen
+        ("retention.bytes", own("1000"), default("-1")),
+        ("retention.bytes", own("1000"), own("2000")),
+        ("retention.bytes", default("-1"), own("2000", inherited="1000")),
+        ("delete.retention.ms", own("0"), default(DAY)),  # tombstones
+        ("min.compaction.lag.ms", default("0"), own(DAY, inherited="0")),  # superseded records
+        ("remote.storage.enable", own("false"), own("true")),  # Kafka deletes what is in remote storage
+        ("remote.storage.enable", default("false"), own("true", inherited="false")),
+    ],
+)
+def test_records_that_the_target_keeps_are_not_deleted_unless_told(
+    key: str, theirs: ConfigEntry, ours: ConfigEntry
+) -> None:
+    found = changes(FLOW, {key: theirs}, {key: ours})
+    assert found.wanted == {}
+    [refusal] = found.refused
+    assert refusal.key == key
+    assert str(ours.value) in refusal.why
+    assert "us->eu.sync.topic.configs.shorten.retention = true" in refusal.fix
+    told = changes(TOLD, {key: theirs}, {key: ours})
+    assert told.wanted == {key: theirs.value if not theirs.is_default else None}
+    assert not told.refused
+
+
+@pytest.mark.parametrize(
+    ("key", "theirs", "ours"),
+    [
+        ("retention.ms", own("-1"), own(WEEK)),
+        ("retention.ms", own("-1"), default(WEEK)),
+        ("retention.ms", default(WEEK), own(DAY, inherited=WEEK)),
+        ("retention.ms", default(WEEK), own(DAY, inherited="-1")),
+        ("retention.ms", own(WEEK), default(WEEK)),  # the same, and pinned
+        ("retention.bytes", own("-1"), own("1000")),
+        ("delete.retention.ms", own(WEEK), default(DAY)),
+        ("min.compaction.lag.ms", own("1"), default("0")),
+        ("remote.storage.enable", own("true"), default("false")),
+        # These decide when a record goes that may go anyway, or where it lies.
+        ("local.retention.ms", own("1"), default("-2")),
+        ("local.retention.bytes", own("1"), own("1000")),
+        ("max.compaction.lag.ms", own("1"), default("9223372036854775807")),
+        ("segment.ms", own("1"), default(WEEK)),
+        ("segment.bytes", own("1"), own("1000")),
+    ],
+)
+def test_settings_that_keep_records_as_long_or_longer_are_followed(
+    key: str, theirs: ConfigEntry, ours: ConfigEntry
+) -> None:
+    found = changes(FLOW, {key: theirs}, {key: ours})
+    assert list(found.wanted) == [key]
+    assert not found.refused
+
+
+FOREVER = {"retention.ms": own("-1", inherited=WEEK), "retention.bytes": default("-1")}
+LIMITED = {"retention.ms": default(WEEK), "retention.bytes": default("-1")}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "source", "target", "followed"),
+    [
+        # `delete` added takes what is older than the retention, the last record of a key included.
+        ("delete", "compact", LIMITED, LIMITED, False),
+        ("compact,delete", "compact", LIMITED, LIMITED, False),
+        ("delete", "compact", {}, {}, False),  # the retention cannot be seen
+        ("delete", "compact", FOREVER, FOREVER, True),
+        ("delete", "compact", LIMITED, FOREVER, True),  # it stays unlimited, see above: so nothing goes
+        ("delete", "delete,compact", LIMITED, LIMITED, True),
+        # `compact` added takes all but the last of a key; where retention takes them anyway, keys stay by following.
+        ("compact", "delete", LIMITED, LIMITED, True),
+        ("compact,delete", "delete", LIMITED, LIMITED, True),
+        ("compact", "delete", {}, {}, True),
+        ("compact", "delete", LIMITED, FOREVER, False),  # an archive
+        ("compact", "delete", FOREVER, FOREVER, False),
+        ("compact", "delete", LIMITED, LIMITED | {"retention.ms": own("999999999999", inherited=WEEK)}, False),
+        ("compact", "", FOREVER, FOREVER, False),
+    ],
+)
+def test_cleanup_policies(
+    theirs: str, ours: str, source: dict[str, ConfigEntry], target: dict[str, ConfigEntry], followed: bool
+) -> None:
+    both = source | {"cleanup.policy": own(theirs)}, target | {"cleanup.policy": own(ours)}
+    found = changes(FLOW, *both)
+    assert ("cleanup.policy" in found.wanted) is followed
+    assert [one.key for one in found.refused if one.key == "cleanup.policy"] == ["cleanup.policy"] * (not followed)
+    assert changes(TOLD, *both).wanted["cleanup.policy"] == theirs
+
+
+def test_a_new_copy_has_its_sources_retention_however_short() -> None:
+    source = {"retention.ms": own("1"), "cleanup.policy": own("delete")}
+    assert creation_configs(FLOW, source) == {"retention.ms": "1", "cleanup.policy": "delete"}
 
 
 # ---- doing it
@@ -236,6 +341,23 @@ def test_a_refusal_is_logged_once_a_topic_with_the_key_that_allows_it(logs: list
         assert sync.sync({"a": "us.a", "b": "us.b"}) == 0
     assert sorted(line["topic"] for line in logs) == ["a", "b"]
     assert all("sync.topic.configs.lower.durability" in line["fix"] for line in logs)
+
+
+def test_shorter_retention_is_refused_with_both_values_and_the_rest_is_followed(logs: list[EventDict]) -> None:
+    source = FakeCluster({"a": {"retention.ms": default(WEEK), "flush.ms": own("1")}})
+    target = FakeCluster({"us.a": {"retention.ms": own("-1", inherited=DAY), "flush.ms": default("0")}})
+    sync = a_sync(FLOW, source, target, [])
+    assert [sync.sync({"a": "us.a"}) for _ in range(2)] == [1, 0]
+    assert target.topics["us.a"]["retention.ms"].value == "-1"
+    assert target.topics["us.a"]["flush.ms"].value == "1"
+    [line] = [line for line in logs if line["log_level"] == "warning"]
+    assert (line["topic"], line["remote"], line["setting"]) == ("a", "us.a", "retention.ms")
+    assert DAY in line["why"]
+    assert "-1" in line["why"]
+    assert [refusal.key for refusal in sync.refusals["us.a"]] == ["retention.ms"]
+    target.topics["us.a"]["retention.ms"] = default(DAY)
+    sync.sync({"a": "us.a"})
+    assert sync.refusals == {}
 
 
 def test_replicas_of_the_target_count() -> None:
@@ -336,6 +458,25 @@ def test_a_spoke_is_asked_when_it_is_due_and_has_something_here() -> None:
     configs.sync()
     configs.sync()
     assert len(asked) == 1
+
+
+def test_each_spokes_pair_says_what_its_topics_may_lose(logs: list[EventDict]) -> None:
+    """Once the first pair of the file decided for all."""
+    spokes = {name: FakeCluster({"x": {"retention.ms": own("1")}}) for name in ("a", "b")}
+    hub = FakeCluster({f"{name}.x": {"retention.ms": own("2")} for name in spokes})
+    rules = tuple(
+        Demux(f"mux-{name}", f"{name}.", True, Cluster(name), sync_configs_s=1, shorten_retention=name == "b")
+        for name in spokes
+    )
+    flow = Flow(Cluster("hub"), Cluster("hub"), demux=rules)
+    configs = PutBackConfigs(
+        flow, cast("Client", hub), lambda spoke: cast("Client", spokes[spoke.alias]), lambda: PUT_BACK
+    )
+    configs.sync()
+    assert hub.altered == [{"b.x": {"retention.ms": "1"}}]
+    [line] = [line for line in logs if line["log_level"] == "warning"]
+    assert "set a->hub.sync.topic.configs.shorten.retention = true" in line["fix"]
+    assert list(configs.refusals) == ["a.x"]
 
 
 def test_nothing_follows_where_the_pair_says_so() -> None:

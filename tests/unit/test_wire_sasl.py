@@ -49,6 +49,8 @@ def test_a_server_that_does_not_know_the_password(final: bytes) -> None:
         f"r={RFC_NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1",  # a cheap guess
         f"r={RFC_NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=2000000000",  # an hour of our time
         f"r={RFC_NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=abc",
+        f"r={RFC_NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=40²6",  # a digit to str.isdigit(), and none to int()
+        f"r={RFC_NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i={'4' * 5000}",  # more digits than int() reads
         f"r={RFC_NONCE}x,s=,i=4096",
         f"m=ext,r={RFC_NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         "e=unknown-user",

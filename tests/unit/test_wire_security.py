@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from heliograph.errors import ConfigError, LoginFailed
 from heliograph.types import Cluster
 from heliograph.wire import bootstrap_addresses
 from heliograph.wire.link import Address
+from heliograph.wire.oauth import read_token
 from heliograph.wire.security import Security, security_of
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -127,6 +129,36 @@ def test_key_stores_that_do_not_fit(authority: Authority) -> None:
     assert "west.ssl.truststore.certificates" in said
 
 
+def test_a_trust_store_with_comments_in_any_language(authority: Authority, tmp_path: Path) -> None:
+    """As files of root certificates have them; ssl takes ASCII alone, and its TypeError once ended the dialler."""
+    store = tmp_path / "trust.pem"
+    store.write_bytes("# Főtanúsítvány\n".encode() + authority.certificate_pem.read_bytes() + b"# \xff\n")
+    found = security(security_protocol="SSL", ssl_truststore_location=str(store))
+    assert found.tls is not None
+    assert len(found.tls.context.get_ca_certs()) == 1
+    store.write_bytes(b"-----BEGIN CERTIFICATE-----\n\xf6\n-----END CERTIFICATE-----\n")
+    assert "west.ssl.truststore.location: cannot be loaded" in problem(
+        security_protocol="SSL", ssl_truststore_location=str(store)
+    )
+
+
+def test_pem_blocks_without_an_end_are_passed_over_quickly(authority: Authority) -> None:
+    """Every BEGIN without its END made the text be scanned to its end: minutes, with the interpreter's lock held."""
+    text = "".join(f"-----BEGIN A{n}-----\n" for n in range(100_000)) + authority.certificate_pem.read_text()
+    found = security(security_protocol="SSL", ssl_truststore_certificates=text)
+    assert found.tls is not None
+    assert len(found.tls.context.get_ca_certs()) == 1
+
+
+def test_a_key_that_cannot_go_through_a_file(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    said = problem(security_protocol="SSL", ssl_keystore_location=str(authority.issue("alice").keystore_pem))
+    assert "west.ssl.keystore.location" in said
+    assert "No such file" in said
+
+
 def test_a_changed_store_is_read_again(authority: Authority, tmp_path: Path) -> None:
     store = tmp_path / "trust.pem"
     store.write_bytes(authority.certificate_pem.read_bytes())
@@ -221,12 +253,52 @@ def test_an_endpoint_that_says_no(endpoint: tuple[type[Endpoint], str]) -> None:
         token_of(url, CREDENTIALS)
 
 
+@pytest.mark.parametrize("expires_in", [float("nan"), float("inf"), -1, 10**400, None, "soon"])
+def test_a_lifetime_that_is_no_number_of_seconds_counts_as_a_minute(expires_in: object) -> None:
+    """With NaN the token counted as fresh for ever, and logins failed once it had expired."""
+    answer = json.dumps({"access_token": "token", "expires_in": expires_in}).encode()
+    assert read_token(answer) == ("token", 60.0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage\r\n\r\n",  # no HTTP
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{"access_',  # cut off: IncompleteRead
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n",  # more headers than http.client reads
+    ],
+)
+def test_an_endpoint_that_does_not_answer_in_http(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(LoginFailed) as caught:
+            token_of(f"http://127.0.0.1:{listener.getsockname()[1]}/", CREDENTIALS)
+    assert "does not answer in HTTP" in str(caught.value)
+    assert "west.sasl.oauthbearer.token.endpoint.url" in caught.value.fix
+
+
+def test_an_endpoint_whose_host_is_no_host_name() -> None:
+    with pytest.raises(LoginFailed, match="not an address"):
+        token_of("http://tokens..internal/", CREDENTIALS)
+
+
 def test_a_token_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "jwt"
     path.write_text("one\n")
     assert token_of(path.as_uri(), "") == "one"
     path.write_text("two\n")
     assert token_of(path.as_uri(), "") == "two"
+    for content in (b"\xff\xfe", "tőken".encode(), b"", b"a\x01b"):  # what no login can send
+        path.write_bytes(content)
+        with pytest.raises(LoginFailed):
+            token_of(path.as_uri(), "")
     path.unlink()
     with pytest.raises(LoginFailed):
         token_of(path.as_uri(), "")
@@ -236,6 +308,9 @@ def test_token_settings_that_are_missing() -> None:
     login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
     assert "unsecuredLoginStringClaim_sub" in problem(**login)
     assert "clientId" in problem(**login, sasl_oauthbearer_token_endpoint_url="http://x/")
-    assert "west.sasl.oauthbearer.token.endpoint.url" in problem(
-        **login, sasl_oauthbearer_token_endpoint_url="ftp://x/"
-    )
+    for url in ("ftp://x/", "http://[half"):
+        said = problem(**login, sasl_oauthbearer_token_endpoint_url=url)
+        assert "west.sasl.oauthbearer.token.endpoint.url" in said
+    tokens = {"sasl_oauthbearer_token_endpoint_url": "http://x/", "sasl_login_read_timeout_ms": "10²"}
+    jaas = f'{OAUTH} required clientId="me" clientSecret="s";'
+    assert "sasl.login.read.timeout.ms" in problem(**login, **tokens, sasl_jaas_config=jaas)

@@ -116,6 +116,44 @@ waits on the source, and topics that are far behind wait before those that are l
 once after a pause; a batch is never cut, so one that is larger than that is followed by a pause. A partition
 that has had no turn for more than 5 s counts as stalled, with the cap as its reason.
 
+## Settings that follow, and what they may not do
+
+Remote topics follow their sources' settings by MM2's rules (`sync.topic.configs.*`, `config.properties.exclude`,
+`use.defaults.from`), except for what MM2 does without asking:
+
+- Durability is not lowered (`min.insync.replicas`, `unclean.leader.election.enable`), unless
+  `sync.topic.configs.lower.durability = true`.
+- Records that the target keeps are not deleted, unless `sync.topic.configs.shorten.retention = true`. So a copy that
+  is kept for longer than its source (an archive) stays one. It counts when `retention.ms` or `retention.bytes` would
+  become lower (-1 is unlimited), also by falling back to the target's default; when `delete.retention.ms` or
+  `min.compaction.lag.ms` would; when `cleanup.policy` would get `delete` and the retention is limited, or `compact`
+  where the copy keeps every record, or keeps them for longer than its source; and when `remote.storage.enable` would
+  become false. It does not count for `local.retention.*` (records stay in remote storage), `max.compaction.lag.ms`,
+  `min.cleanable.dirty.ratio` and `segment.*`.
+
+Longer retention is followed always. A new remote topic is created with its source's settings. What is refused is one
+warning in the log, with both values and the key that allows it, and a note of `heliograph plan`.
+
+## Permissions that follow
+
+With `sync.topic.acls.enabled` (the default, as in MM2) ACLs on single topics of the source are added to their remote
+topics. Nothing is removed. What differs from MM2:
+
+- Only READ, DESCRIBE and DESCRIBE_CONFIGS are carried over; ALL becomes READ. MM2 leaves out ALLOW WRITE and carries
+  the rest: who may delete or alter a topic on the source may do that to its copy.
+- Denials are carried over for these three operations, and never for our own principal or for `User:*`: MM2 carries
+  `DENY WRITE` for itself, and its copying ends. Our principal is known from the login with PLAIN and SCRAM; with TLS,
+  tokens from an endpoint and delegation tokens, `sync.topic.acls.own.principal` names it (`User:CN=mirror,O=…`). While
+  it is not known, no denial is made.
+- What the source denies is not opened. A denial of any pattern (a topic, a prefix, `*`), principal or host that covers
+  a part of an ALLOW is made for that part on the remote topic, before the ALLOW; one that covers all of it, or that
+  may not be made, withholds the ALLOW. MM2 knows no denials but those on single topics.
+
+What is withheld is one warning in the log, with principal and topic, a note of `heliograph plan`, and a line of
+`heliograph doctor`, which also names denials on the target that lock us out. A target with
+`allow.everyone.if.no.acl.found=true` lets only those use a topic that its ACLs name as soon as it has one: give our
+principal permissions of its own there, or switch the sync off.
+
 ## Many topics through one
 
 `mux.topics` lets topics of a source travel together in one shared topic, each record with headers that say where it

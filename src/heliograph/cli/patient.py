@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from heliograph.errors import BrokerError
 from heliograph.types import Cluster
-from heliograph.wire import jaas
 from heliograph.wire.cluster import Client
 from heliograph.wire.codes import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
+from heliograph.wire.security import principal_of
 from heliograph.wire.topics import NewTopic
 
 ASKED_AT_ONCE = 500  # topics in one question
@@ -47,15 +47,7 @@ class Patient:
     @property
     def principal(self) -> str:
         """Ours, as kafka-acls wants it, where the file tells."""
-        settings = self.cluster.properties
-        try:
-            user = jaas.parse(settings.get("sasl.jaas.config", "")).options.get("username", "")
-        except ValueError:
-            user = ""
-        if user:
-            return f"User:{user}"
-        protocol = settings.get("security.protocol", "PLAINTEXT")
-        return "User:ANONYMOUS" if protocol == "PLAINTEXT" else "User:<our name>"
+        return principal_of(self.cluster) or "User:<our name>"
 
     def see(self, names: Sequence[str] | None) -> dict[str, Seen]:
         """These topics, there or not; None: all that are there."""

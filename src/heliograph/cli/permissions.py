@@ -7,7 +7,7 @@ if the flow has it switched on. Reading the source and creating the copies is `c
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heliograph import policy
@@ -15,6 +15,8 @@ from heliograph.cli.doctor import Finding
 from heliograph.cli.patient import Patient, Seen
 from heliograph.errors import BrokerError
 from heliograph.state import incidents, quarantine
+from heliograph.sync.acl_rules import locking_out, remote_acls
+from heliograph.sync.acls import OWN_PRINCIPAL, own_principal
 from heliograph.types import Flow
 from heliograph.wire.acls import (
     ALTER,
@@ -23,8 +25,10 @@ from heliograph.wire.acls import (
     DESCRIBE,
     DESCRIBE_CONFIGS,
     OPERATIONS,
+    PREFIXED,
     READ,
     WRITE,
+    Acl,
 )
 from heliograph.wire.codes import CLUSTER_AUTHORIZATION_FAILED, SECURITY_DISABLED, TOPIC_AUTHORIZATION_FAILED
 from heliograph.wire.topics import NewTopic
@@ -99,7 +103,7 @@ def _alike(lacks: Iterable[Lack]) -> dict[tuple[str, tuple[str, ...]], list[str]
 
 def _word(operation: int) -> str:
     """As kafka-acls spells it: DescribeConfigs."""
-    return OPERATIONS[operation].title().replace("_", "")
+    return OPERATIONS.get(operation, str(operation)).title().replace("_", "")
 
 
 def verdict(name: str, patient: Patient, lacks: list[Lack], well: str, *, otherwise: str = "") -> Finding:
@@ -129,7 +133,7 @@ def examine(flow: Flow, source: Patient, target: Patient, wanted: Mapping[str, S
     if flow.emit_heartbeats_s is not None:
         yield heartbeats(flow, target)
     if flow.sync_topic_acls_s is not None:
-        yield from _acls(flow, source, target)
+        yield from _acls(flow, source, target, {topic: policy.remote_topic(flow, topic) for topic in wanted})
     yield from honesty(flow, target)
 
 
@@ -264,13 +268,44 @@ def _on_the_day(found: Finding, then: str) -> Finding:
     return found if found.ok else replace(found, ok=None, detail=f"{found.detail}: {then}")
 
 
-def _acls(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
+def _acls(flow: Flow, source: Patient, target: Patient, remote_of: Mapping[str, str]) -> Iterator[Finding]:
     name, off = f"flow {flow.name}: topic ACLs", f"{flow.name}.sync.topic.acls.enabled = false"
+    acls: dict[str, list[Acl]] = {}  # by alias
     for place, operation, well in ((source, DESCRIBE, "may be read"), (target, ALTER, "may be added")):
         alias = place.cluster.alias
         found = place.client.describe_acls()
         if isinstance(found, BrokerError) and found.code == SECURITY_DISABLED:
             yield Finding(f"{name} in {alias}", True, "it has no authorizer: none are synced")
             return
+        acls[alias] = [] if isinstance(found, BrokerError) else found
         lacks = [] if place.may(operation) else [Lack("cluster", "", frozenset({operation}))]
         yield verdict(f"{name} in {alias}", place, lacks, well, otherwise=off)
+    theirs, ours = acls[source.cluster.alias], acls[target.cluster.alias]
+    yield from carried_acls(flow, target.cluster.bootstrap, theirs, ours, remote_of)
+
+
+def carried_acls(
+    flow: Flow, bootstrap: str, theirs: Sequence[Acl], ours: Sequence[Acl], remote_of: Mapping[str, str]
+) -> Iterator[Finding]:
+    """What the sync will withhold, and denials on the target that lock us out (0.1 and MM2 carry these over)."""
+    name, principal = f"flow {flow.name}: topic ACLs", own_principal(flow)
+    withheld = remote_acls(theirs, remote_of, ours=principal, there=set(ours)).withheld
+    if withheld:
+        said = [f"{one.acl} ({one.why})" for one in withheld]
+        fix = f"Give them on {flow.target.alias} by hand, if they are meant"
+        if principal is None:
+            fix += f", or set {flow.name}.{OWN_PRINCIPAL} to our principal there"
+        yield Finding(f"{name} withheld", None, f"{len(said)} are not carried over: {listed(said)}", fix)
+    denying = locking_out(ours, remote_of.values(), principal)
+    if denying:
+        lines = [_removal(acl, bootstrap) for acl in denying[:NAMED]]
+        detail = f"{listed(map(str, denying))}: our principal {principal or '(not known)'} may be denied the copies"
+        # A denial for every principal does not concern a super user.
+        yield Finding(f"{name} that deny us", None, detail, f"In {flow.target.alias}: {' && '.join(lines)}")
+
+
+def _removal(acl: Acl, bootstrap: str) -> str:
+    parts = ["kafka-acls", "--bootstrap-server", bootstrap, "--command-config", "admin.properties", "--remove"]
+    parts += ["--deny-principal", acl.principal, "--deny-host", acl.host, "--operation", _word(acl.operation)]
+    parts += ["--topic", acl.name, "--resource-pattern-type", "prefixed" if acl.pattern == PREFIXED else "literal"]
+    return shlex.join(parts)

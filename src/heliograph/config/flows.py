@@ -131,11 +131,13 @@ class Maker:
             refresh_topics_interval_seconds=NEVER_S if refresh_s is None else refresh_s,
             sync_topic_configs_s=reader.interval_s(base, "sync.topic.configs", 600),
             sync_topic_acls_s=reader.interval_s(base, "sync.topic.acls", 600),
+            own_principal=reader.read(base, "sync.topic.acls.own.principal", _principal, plain.own_principal),
             config_properties_exclude=reader.patterns(
                 base, "config.properties.exclude", "config.properties.blacklist", plain.config_properties_exclude
             ),
             use_defaults_from=_side(reader, base, "use.defaults.from", "target"),
             lower_durability=reader.boolean(base, "sync.topic.configs.lower.durability", False),
+            shorten_retention=reader.boolean(base, "sync.topic.configs.shorten.retention", False),
             emit_offset_syncs=syncs,
             offset_syncs_location=_side(reader, base, "offset-syncs.topic.location", "source"),
             offset_syncs_replication_factor=reader.integer(base, "offset-syncs.topic.replication.factor", 3),
@@ -207,3 +209,10 @@ def _one_of(name: str) -> Callable[[str], str]:
 
 def _side(reader: Reader, view: View, name: str, default: Literal["source", "target"]) -> Literal["source", "target"]:
     return "source" if reader.choice(view, name, default) == "source" else "target"
+
+
+def _principal(text: str) -> str:
+    kind, colon, name = text.strip().partition(":")
+    if not (kind and colon and name):
+        raise ValueError("must be type:name, as ACLs have it: User:mirror")
+    return f"{kind}:{name}"

@@ -140,8 +140,10 @@ _FLOW = _rows(
     sync.topic.configs.enabled | BOOL | true | Whether topic configs are synced.
     sync.topic.configs.interval.seconds | INTERVAL | 600 | How often.
     sync.topic.configs.lower.durability | BOOL | false | May `min.insync.replicas` sink? Heliograph's own.
+    sync.topic.configs.shorten.retention | BOOL | false | May syncs delete target records? See above. Heliograph's own.
     sync.topic.acls.enabled | BOOL | true | Whether ACLs are synced.
     sync.topic.acls.interval.seconds | INTERVAL | 600 | How often.
+    sync.topic.acls.own.principal | STRING | - | Ours on the target, where the login does not tell. Heliograph's own.
     config.properties.exclude | REGEXES | MM2's list | Topic configs that are not synced; replaces the list.
     config.properties.blacklist | REGEXES | - | Old name of `config.properties.exclude`.
     emit.offset-syncs.enabled | BOOL | true | Whether offset syncs are written; without them no checkpoints either.

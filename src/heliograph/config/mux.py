@@ -152,6 +152,8 @@ def _demux(flow: Flow, chosen: Chosen) -> Demux:
         weight=chosen.weight,
         topics=chosen.put_back,
         sync_configs_s=flow.sync_topic_configs_s,
+        lower_durability=flow.lower_durability,
+        shorten_retention=flow.shorten_retention,
     )
 
 

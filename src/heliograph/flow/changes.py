@@ -28,6 +28,7 @@ SURVEYED = frozenset(
         *("topics", "topics_exclude", "heartbeats_replication", "replication_factor", "start", "start_at"),
         *("target_partitions", "mux", "demux", "awaits"),
         *("refresh_topics_interval_seconds", "config_properties_exclude", "use_defaults_from", "lower_durability"),
+        "shorten_retention",
     }
 )
 STORED = frozenset({"offset_storage_replication_factor"})  # read when a topic of ours is made
@@ -56,7 +57,8 @@ def way(old: Flow, new: Flow) -> Way:
 
 
 def concerns_specialists(found: frozenset[str]) -> bool:
-    surveyed_too = {"config_properties_exclude", "use_defaults_from", "lower_durability", "replication_factor", "demux"}
+    surveyed_too = {"config_properties_exclude", "use_defaults_from", "lower_durability", "shorten_retention"}
+    surveyed_too |= {"replication_factor", "demux"}
     return bool(found - ALIVE or found & surveyed_too)
 
 

@@ -2,6 +2,9 @@
 
 One thread a cluster: an unreachable source must not hold up a question to the target. Results come back as callbacks
 run by the loop itself, so everything the loop owns is touched by one thread only.
+
+Invariant: every call that was submitted is answered, with a result or an error, whatever it raised: the loop waits for
+the answer (metadata, a probe), and the calls behind it would otherwise never run.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from heliograph.errors import HeliographError
+from heliograph.wire.internal_errors import InternalErrors
 
 T = TypeVar("T")
 Done = Callable[[Any, HeliographError | None], None]
@@ -28,6 +32,7 @@ class Errands:
         self._waker, self._wakened = socket.socketpair()
         self._wakened.setblocking(False)
         self._waker.setblocking(False)
+        self._internal_errors = InternalErrors(f"blocking calls of {name}")
         self._thread = threading.Thread(target=self._work, name=f"errands-{name}", daemon=True)
         self._thread.start()
 
@@ -60,6 +65,8 @@ class Errands:
                 result = errand()
             except HeliographError as error:
                 failure = error
+            except BaseException as error:  # noqa: BLE001 - the top of the thread
+                failure = self._internal_errors.answer(error)
             self._done.put(lambda done=done, result=result, failure=failure: done(result, failure))  # type: ignore[misc]
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")

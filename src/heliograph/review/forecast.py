@@ -146,6 +146,16 @@ class _Rehearsed:
     def round(self) -> None:
         first = (self._positions.ensure, self._offsets.ensure, self._positions.catch_up, self._expect, self._look)
         self.found.errors = _tried(*first, *self._specialists())
+        self.found.notes += self._refused()
+
+    def _refused(self) -> list[str]:
+        """What the syncs would leave undone, and why."""
+        settings = self._configs.refusals | self._back.refusals
+        return [
+            f"{topic}: not carried over: {refusal.why}. {refusal.fix}"
+            for topic, refusals in sorted(settings.items())
+            for refusal in refusals
+        ] + self._acls.withheld
 
     def _expect(self) -> None:
         """What a flow that puts back learns from records: the topics that its spokes have for it."""

@@ -1,41 +1,32 @@
-"""Who may do what on remote topics: the permissions of their sources, by MirrorMaker 2's rules.
+"""Remote topics get their sources' permissions: who may read a topic may read its copy. The rules are `acl_rules`'s.
 
-A copy is for reading. So permission to write is not carried over, permission to do all becomes permission to read, and
-the rest comes over as it is, denials too. Only permissions on single topics are; nothing is ever removed on the target.
+Answers for asking both clusters, for adding only what is missing, denials first, and for saying each thing once.
+Nothing is ever removed on the target: a denial that the source has no more is removed there by hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from heliograph.errors import BrokerError
+from heliograph.sync.acl_rules import EVERY_TOPIC, Permission, RemoteAcls, remote_acls
 from heliograph.types import Flow
 from heliograph.wire import Acl, Client
-from heliograph.wire.acls import ALL, ALLOW, LITERAL, READ, TOPIC, WRITE
+from heliograph.wire.acls import ALLOW, LITERAL
 from heliograph.wire.codes import SECURITY_DISABLED
+from heliograph.wire.security import principal_of
 
 log = structlog.get_logger()
 
 _AT_ONCE = 500  # in one CreateAcls
+OWN_PRINCIPAL = "sync.topic.acls.own.principal"  # the key of Flow.own_principal
 
 
-def remote_acls(acls: Iterable[Acl], remote_of: Mapping[str, str]) -> Iterator[Acl]:
-    """What the permissions of source topics become on their copies (source topic -> remote topic).
-
-    Unlike MM2 we take a literal `*` for what it means to Kafka, every topic, and not for a topic of that name: MM2
-    makes the useless `A.*` of it, or, with the identity policy, gives rights to all else on the target as well.
-    """
-    for acl in acls:
-        remote = remote_of.get(acl.name) if acl.resource_type == TOPIC and acl.pattern == LITERAL else None
-        if remote is None:
-            continue
-        if acl.permission == ALLOW and acl.operation == WRITE:
-            continue
-        operation = READ if acl.permission == ALLOW and acl.operation == ALL else acl.operation
-        yield replace(acl, name=remote, operation=operation)
+def own_principal(flow: Flow) -> str | None:
+    """Ours on the target; None: neither the file nor the login tells."""
+    return flow.own_principal or principal_of(flow.target)
 
 
 class AclSync:
@@ -43,20 +34,21 @@ class AclSync:
 
     def __init__(self, flow: Flow, source: Client, target: Client) -> None:
         self.flow = flow
+        self.withheld: list[str] = []  # as of the last sync: for `plan`
         self._source, self._target = source, target
         self._made: set[Acl] = set()  # for a target that lets us add permissions and not read them
         self._said: set[str] = set()
 
     def sync(self, topics: Mapping[str, str]) -> int:
         """Source topic -> remote topic. How many were added. Raises WireError if a cluster cannot be asked at all."""
+        self.withheld = []
         theirs = self._source.describe_acls()
         if isinstance(theirs, BrokerError):
             self._cannot(self.flow.source.alias, "read", theirs, "DESCRIBE")
             return 0
-        if any(acl.name == "*" and acl.pattern == LITERAL for acl in theirs):
+        if any(acl.name == EVERY_TOPIC and acl.pattern == LITERAL and acl.permission == ALLOW for acl in theirs):
             self._inform("permissions on every topic (*) are not carried over: give them on the target by hand")
-        wanted = list(dict.fromkeys(remote_acls(theirs, topics)))
-        if not wanted:
+        if not _concern(theirs, topics):
             return 0
         ours = self._target.describe_acls()
         if isinstance(ours, BrokerError):
@@ -65,19 +57,48 @@ class AclSync:
                 return 0
             ours = list(self._made)
         there = set(ours)
-        return self._create([acl for acl in wanted if acl not in there])
+        wanted = remote_acls(theirs, topics, ours=own_principal(self.flow), there=there)
+        self._say_withheld(wanted)
+        refused = self._create([acl for acl in wanted.denials if acl not in there])
+        allows = [one.acl for one in self._safe(wanted.permissions, refused) if one.acl not in there]
+        missing = [acl for acl in dict.fromkeys([*wanted.denials, *allows]) if acl not in there]
+        return len(missing) - len(refused) - len(self._create(allows))
 
-    def _create(self, acls: list[Acl]) -> int:
-        made = 0
+    def _safe(self, permissions: Sequence[Permission], refused: set[Acl]) -> list[Permission]:
+        """Those whose denials the target has now."""
+        for one in permissions:
+            for denial in one.needs & refused:
+                self._withhold(one.acl, f"it needs {denial}, which {self.flow.target.alias} refused")
+        return [one for one in permissions if not one.needs & refused]
+
+    def _say_withheld(self, wanted: RemoteAcls) -> None:
+        for one in wanted.withheld:
+            self._withhold(one.acl, one.why, is_there=one.is_there)
+
+    def _withhold(self, acl: Acl, why: str, *, is_there: bool = False) -> None:
+        what = "denial" if acl.permission != ALLOW else "permission"
+        self.withheld.append(f"{acl.name}: {what} withheld: {acl}: {why}")
+        fix = f"Give it on {self.flow.target.alias} by hand, if that is meant"
+        if is_there:
+            fix = (
+                f"{self.flow.target.alias} has it already: remove it there by hand, or it opens what the source denies"
+            )
+        elif own_principal(self.flow) is None:
+            fix += f"; or set {self.flow.name}.{OWN_PRINCIPAL} to our principal on {self.flow.target.alias}"
+        self._warn(f"{what} withheld", topic=acl.name, principal=acl.principal, acl=str(acl), why=why, fix=fix)
+
+    def _create(self, acls: Sequence[Acl]) -> set[Acl]:
+        """Those that were refused."""
+        refused = set()
         for start in range(0, len(acls), _AT_ONCE):
             for acl, error in self._target.create_acls(acls[start : start + _AT_ONCE]).items():
                 if error is None:
-                    made += 1
                     self._made.add(acl)
-                    log.info("permission added", flow=self.flow.name, acl=str(acl))
+                    log.info("permission added", flow=self.flow.name, topic=acl.name, acl=str(acl))
                 else:
-                    self._warn("permission refused", acl=str(acl), why=str(error))
-        return made
+                    refused.add(acl)
+                    self._warn("permission refused", topic=acl.name, acl=str(acl), why=str(error))
+        return refused
 
     def _cannot(self, alias: str, done: str, error: BrokerError, needs: str) -> None:
         if error.code == SECURITY_DISABLED:
@@ -100,3 +121,8 @@ class AclSync:
         new = text not in self._said
         self._said.add(text)
         return new
+
+
+def _concern(acls: Sequence[Acl], topics: Mapping[str, str]) -> bool:
+    """Whether any of them names one of these topics: without, the target need not be asked."""
+    return any(acl.pattern == LITERAL and acl.name in topics for acl in acls)

@@ -1,8 +1,11 @@
 """The settings of remote topics: which a new one is created with, and how they follow the source's from then on.
 
 Answers for MirrorMaker 2's rules (what is carried over, what a default means, what is excluded) and for what we add to
-them: settings that keep acknowledged records safe are never weakened unless the file says so, a topic is never set so
-that nobody can append to it, and only what differs is sent. `creation_configs` and `changes` are pure.
+them: settings that keep acknowledged records safe are never weakened unless the file says so, no setting makes the
+target delete records that it keeps unless the file says so (`sync.retention`), a topic is never set so that appends are
+refused, and only what differs is sent. `creation_configs` and `changes` are pure.
+
+A new remote topic has no records yet: it is created with the source's retention, however short.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError
+from heliograph.sync import retention
 from heliograph.types import Flow
 from heliograph.wire import Client, ConfigEntry
 from heliograph.wire.codes import INVALID_CONFIG
@@ -26,7 +30,8 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 # What these would do depends on the target's own values and its replicas, which can only be seen once the topic is
 # there: a new topic gets them by `changes`, still before its data comes.
 DURABILITY = (MIN_INSYNC, UNCLEAN_ELECTION)
-ALLOWED_BY = "sync.topic.configs.lower.durability"  # the key of Flow.lower_durability
+LOWER_DURABILITY = "sync.topic.configs.lower.durability"  # the key of Flow.lower_durability
+SHORTEN_RETENTION = "sync.topic.configs.shorten.retention"  # the key of Flow.shorten_retention
 
 # Topics in one request: a topic has some 35 settings, so an answer stays well below a megabyte.
 _AT_ONCE = 200
@@ -67,7 +72,7 @@ def needs_durability(flow: Flow, source: Entries) -> bool:
 def changes(flow: Flow, source: Entries, target: Entries, *, replicas: int = 0) -> Changes:
     """How the remote topic must change to follow its source. `replicas`: how many its partitions have; 0: not known."""
     wanted: dict[str, str | None] = {}
-    refused = []
+    refused: list[Refusal] = []
     for key, value in _carried(flow, source):
         now = target.get(key)
         if now is None:
@@ -76,11 +81,15 @@ def changes(flow: Flow, source: Entries, target: Entries, *, replicas: int = 0) 
             continue
         if value == (None if now.is_default else now.value):
             continue  # the topic has it already
-        refusal = _weakened(flow, key, value, now, replicas) if key in DURABILITY else None
+        refusal = _weakened(flow, key, value, now, replicas) or _shortened(flow, key, value, now)
         if refusal is None:
             wanted[key] = value
         else:
             refused.append(refusal)
+    refusal = _cleaned(flow, wanted, target, {one.key for one in refused})
+    if refusal is not None:
+        del wanted[refusal.key]
+        refused.append(refusal)
     return Changes(wanted, tuple(refused))
 
 
@@ -104,8 +113,10 @@ def _is_default(entry: ConfigEntry) -> bool:
 
 def _weakened(flow: Flow, key: str, value: str | None, now: ConfigEntry, replicas: int) -> Refusal | None:
     """Why this change would risk records, or stop them from being appended; None: it does not."""
-    then = now.inherited if value is None else value
-    doing = f"{key} = {value}" if value is not None else f"the default of {key} ({then})"
+    if key not in DURABILITY:
+        return None
+    then = _effective(value, now)
+    doing = _doing(key, value, then)
     if key == MIN_INSYNC:
         have, get = _number(now.value, 1), _number(then, 1)
         if replicas and get > replicas >= have:
@@ -120,7 +131,50 @@ def _weakened(flow: Flow, key: str, value: str | None, now: ConfigEntry, replica
     if not weaker or flow.lower_durability:
         return None
     why = f"{doing} would keep its records less safe than {now.value}, which it has on {flow.target.alias}"
-    return Refusal(key, why, f"If that is meant, set {flow.name}.{ALLOWED_BY} = true")
+    return Refusal(key, why, _allow(flow, LOWER_DURABILITY))
+
+
+def _shortened(flow: Flow, key: str, value: str | None, now: ConfigEntry) -> Refusal | None:
+    """Why this change would delete records of the target; None: it would not. Not of `cleanup.policy`."""
+    then = _effective(value, now)
+    lost = "" if flow.shorten_retention or key == retention.CLEANUP_POLICY else retention.loses(key, now.value, then)
+    return _deletes(flow, key, value, now, lost) if lost else None
+
+
+def _cleaned(flow: Flow, wanted: Mapping[str, str | None], target: Entries, refused: Collection[str]) -> Refusal | None:
+    """The same of `cleanup.policy`, which is judged by the retention that the topic has now and will have."""
+    key = retention.CLEANUP_POLICY
+    if key not in wanted or flow.shorten_retention:
+        return None
+    now = {name: entry.value for name, entry in target.items()}
+    then = now | {name: _effective(value, target[name]) for name, value in wanted.items()}
+    keeps_longer = not {retention.RETENTION_MS, retention.RETENTION_BYTES}.isdisjoint(refused)
+    lost = retention.loses_by_policy(
+        now[key], then[key],
+        archive=retention.is_unlimited(now) or keeps_longer, unlimited_then=retention.is_unlimited(then),
+    )  # fmt: skip
+    return _deletes(flow, key, wanted[key], target[key], lost) if lost else None
+
+
+def _deletes(flow: Flow, key: str, value: str | None, now: ConfigEntry, lost: str) -> Refusal:
+    doing = _doing(key, value, _effective(value, now))
+    why = f"{doing} instead of {now.value}, which it has on {flow.target.alias}: {lost}"
+    return Refusal(key, why, f"{_allow(flow, SHORTEN_RETENTION)}; if not, list {key} in config.properties.exclude")
+
+
+def _effective(value: str | None, now: ConfigEntry) -> str | None:
+    """What holds once the topic's own value is this, or is removed (None)."""
+    return now.inherited if value is None else value
+
+
+def _doing(key: str, value: str | None, then: str | None) -> str:
+    return f"{key} = {value}" if value is not None else f"the default of {key} ({then})"
+
+
+def _allow(flow: Flow, key: str) -> str:
+    # A flow that puts records back takes these keys from the spoke's pair.
+    pair = f"{flow.source.alias}->{flow.target.alias}" if flow.staged else flow.name
+    return f"If that is meant, set {pair}.{key} = true"
 
 
 def _unknown(flow: Flow, key: str, value: str) -> Refusal:
@@ -129,7 +183,7 @@ def _unknown(flow: Flow, key: str, value: str) -> Refusal:
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isdigit() else otherwise
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else otherwise
 
 
 # ---- doing it ---------------------------------------------------------------------------------------------------
@@ -152,11 +206,13 @@ class ConfigSync:
         self.flow = flow
         self._source, self._target = source, target
         self._altered = altered
+        self.refusals: dict[str, tuple[Refusal, ...]] = {}  # by remote topic, as of the last sync: for `plan`
         self._said: set[tuple[str, str]] = set()
 
     def sync(self, pairs: Mapping[str, str]) -> int:
         """Source topic -> remote topic. How many were changed. Raises WireError if a cluster cannot be asked at all."""
         self._said = {(topic, what) for topic, what in self._said if topic in pairs}
+        self.refusals = {}
         left = iter(sorted(pairs.items()))
         changed: set[str] = set()
         while some := dict(islice(left, _AT_ONCE)):
@@ -177,8 +233,17 @@ class ConfigSync:
                 self._say(topic, "settings cannot be compared", why=str(error))
                 continue
             found = changes(self.flow, source, target, replicas=replicas.get(remote, 0))
+            if found.refused:
+                self.refusals[remote] = found.refused
             for refusal in found.refused:
-                self._say(topic, "a setting is not carried over", remote=remote, why=refusal.why, fix=refusal.fix)
+                self._say(
+                    topic,
+                    "a setting is not carried over",
+                    remote=remote,
+                    setting=refusal.key,
+                    why=refusal.why,
+                    fix=refusal.fix,
+                )
             if found.wanted:
                 wanted[remote] = found.wanted
         return self._alter(wanted, {remote: topic for topic, remote in pairs.items()})

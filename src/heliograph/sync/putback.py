@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from heliograph.errors import HeliographError, TimedOut, Unreachable
-from heliograph.sync.configs import ConfigSync
+from heliograph.sync.configs import ConfigSync, Refusal
 from heliograph.types import Cluster, Demux, Flow
 from heliograph.wire import Client
 
@@ -49,13 +49,18 @@ class PutBackConfigs:
             _Followed(rule, ConfigSync(of, client(rule.spoke), target, altered=altered), rule.sync_configs_s)
             for rule in flow.demux
             if rule.sync_configs_s is not None
-            for of in (replace(flow, source=rule.spoke),)
+            for of in (_as_pair(flow, rule),)
         ]
 
     @property
     def every_s(self) -> float | None:
         """How often somebody has to look; None: nothing is to follow."""
         return min((one.every_s for one in self._followed), default=None)
+
+    @property
+    def refusals(self) -> dict[str, tuple[Refusal, ...]]:
+        """By topic, as of the last sync of each spoke."""
+        return {topic: refused for one in self._followed for topic, refused in one.configs.refusals.items()}
 
     def sync(self) -> None:
         """Those that are due. Raises what is wrong with a spoke that answered, when all others have been looked at."""
@@ -75,3 +80,13 @@ class PutBackConfigs:
                 wrong = wrong or error
         if wrong is not None:
             raise wrong
+
+
+def _as_pair(flow: Flow, rule: Demux) -> Flow:
+    """The flow with what the spoke's own pair allows: the first pair must not decide for the others."""
+    return replace(
+        flow,
+        source=rule.spoke,
+        lower_durability=rule.lower_durability,
+        shorten_retention=rule.shorten_retention,
+    )

@@ -2,6 +2,9 @@
 
 Answers for one dial at a time per broker, the pause before the next try, and waking the loop. The loop owns a
 connection once ready() handed it over.
+
+Invariant: a dial that was accepted ends in ready(), as a connection or an error, whatever was raised: otherwise the
+broker would count as being dialled for ever, and would never be dialled again.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, InternalError
 from heliograph.types import Cluster
 from heliograph.wire.backoff import Backoff
 from heliograph.wire.connection import Connection
+from heliograph.wire.internal_errors import InternalErrors
 from heliograph.wire.link import Address
 
 # A connection that lived this long was a good one: the next dial starts without a pause.
@@ -40,6 +44,7 @@ class Dialer:
         self._lines: dict[tuple[str, Address], _Line] = {}
         self._done: list[tuple[Address, Connection | HeliographError]] = []
         self._closed = threading.Event()
+        self._internal_errors = InternalErrors("connecting")
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -59,12 +64,16 @@ class Dialer:
             # The first try goes at once; after that also a connection that opens and dies at once has to wait.
             fresh = line.backoff.failures == 0
             wait_s = line.backoff.next_s()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._open,
             args=(address, cluster, line, 0.0 if fresh else wait_s),
             name=f"dial {address}",
             daemon=True,
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: tried again after the pause, like a broker that refuses
+            self._finish(address, line, self._unforeseen(error, address, cluster))
         return True
 
     def is_dialling(self, address: Address, alias: str) -> bool:
@@ -88,6 +97,14 @@ class Dialer:
             result = Connection.open(address, cluster, timeout_s=self._timeout_s, client_id=self._client_id)
         except HeliographError as error:
             result = error
+        except BaseException as error:  # noqa: BLE001 - the top of the thread
+            result = self._unforeseen(error, address, cluster)
+        self._finish(address, line, result)
+
+    def _unforeseen(self, error: BaseException, address: Address, cluster: Cluster) -> InternalError:
+        return self._internal_errors.answer(error, cluster=cluster.alias, broker=str(address))
+
+    def _finish(self, address: Address, line: _Line, result: Connection | HeliographError) -> None:
         with self._lock:
             line.dialling, line.trying_since = False, None
             line.opened_at = time.monotonic() if isinstance(result, Connection) else None

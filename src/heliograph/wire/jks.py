@@ -40,7 +40,7 @@ class KeyEntry:
         """The key as PKCS#8 DER. Raises WrongPassword."""
         blob = _octets(self.protected)
         salt, cipher, check = blob[:_DIGEST_BYTES], blob[_DIGEST_BYTES:-_DIGEST_BYTES], blob[-_DIGEST_BYTES:]
-        secret = password.encode("utf-16-be")
+        secret = _secret(password)
         plain = bytes(a ^ b for a, b in zip(cipher, _keystream(secret, salt, len(cipher)), strict=True))
         if not hmac.compare_digest(hashlib.sha1(secret + plain).digest(), check):
             raise WrongPassword(f"does not open the key {self.alias!r}")
@@ -61,10 +61,15 @@ def read(data: bytes, password: str | None) -> Store:
     except (struct.error, UnicodeDecodeError) as problem:
         raise NotReadable("it ends in mid-entry or is damaged") from problem
     if password is not None:
-        expected = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + body).digest()
+        expected = hashlib.sha1(_secret(password) + _WHITENER + body).digest()
         if not hmac.compare_digest(expected, digest):
             raise WrongPassword("does not open the store")
     return store
+
+
+def _secret(password: str) -> bytes:
+    # Half a surrogate pair, which a connector's JSON may hold, is a character to Java too.
+    return password.encode("utf-16-be", "surrogatepass")
 
 
 class _Cursor:

@@ -16,6 +16,11 @@ from typing import NamedTuple
 from heliograph.errors import ConfigError, ConnectionLost, Unreachable, Untrusted, WireError
 from heliograph.types import Cluster
 
+# What Python raises, instead of an OSError, for a host that is no host name (`broker..internal` or a label of more than
+# 63 characters: UnicodeError, a ValueError; a NUL: TypeError) and for a port beyond 65535. Brokers advertise what an
+# operator typed into advertised.listeners.
+NOT_AN_ADDRESS = (ValueError, TypeError, OverflowError)
+
 
 class Address(NamedTuple):
     host: str
@@ -55,9 +60,13 @@ def bootstrap_addresses(cluster: Cluster) -> list[Address]:
 def connect(address: Address, alias: str, tls: Tls | None, deadline: float) -> socket.socket:
     """A connected (and secured) socket, or Unreachable, Untrusted."""
     try:
+        if not 0 < address.port < 65536:  # with a numeric host, getaddrinfo would take 70000 for 4464
+            raise OverflowError(f"port {address.port}")
         sock = socket.create_connection(address, timeout=max(deadline - time.monotonic(), 0.001))
     except OSError as error:
         raise unreachable(address, alias, error) from error
+    except NOT_AN_ADDRESS as error:
+        raise not_an_address(address, alias, error) from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A far broker that vanishes without a word is noticed in minutes, not in hours.
@@ -69,7 +78,10 @@ def connect(address: Address, alias: str, tls: Tls | None, deadline: float) -> s
 
 
 def secure(sock: socket.socket, address: Address, alias: str, tls: Tls, deadline: float) -> socket.socket:
-    secured = tls.context.wrap_socket(sock, server_hostname=address.host, do_handshake_on_connect=False)
+    try:
+        secured = tls.context.wrap_socket(sock, server_hostname=address.host, do_handshake_on_connect=False)
+    except NOT_AN_ADDRESS as error:  # not for every name that resolves: an empty one does
+        raise not_an_address(address, alias, error) from error
     try:
         secured.settimeout(max(deadline - time.monotonic(), 0.001))
         secured.do_handshake()
@@ -101,6 +113,17 @@ def unreachable(address: Address, alias: str, error: OSError) -> Unreachable:
     }.get(reason(error), "")
     return Unreachable(
         f"{alias} broker {address}: {reason(error)}", fix=fix, reason=reason(error), **_context(address, alias)
+    )
+
+
+def not_an_address(address: Address, alias: str, error: Exception) -> Unreachable:
+    """Retriable: the cluster may advertise another address by the next try."""
+    why = "this is not a host name and a port"
+    return Unreachable(
+        f"{alias} broker {address}: {why}: {error}",
+        fix=f"Check {alias}.bootstrap.servers, and advertised.listeners of that broker",
+        reason=why,
+        **_context(address, alias),
     )
 
 

@@ -187,7 +187,8 @@ class Decoder:
                 # A broker that does not know this version of ApiVersions says so in version 0.
                 return header.correlation_id, decoder(_API_VERSIONS, 0).body(frame, at)[0]
             return header.correlation_id, self.body(frame, at)[0]
-        except (SerialError, ValueError, TypeError, OverflowError) as error:
+        # LookupError: kio's KeyError for a tagged field that it does not know.
+        except (SerialError, ValueError, TypeError, OverflowError, LookupError) as error:
             name = api_key_map[self.api_key]
             raise ProtocolError(f"the response to {name} v{self.version} does not parse: {error}", api=name) from error
 

@@ -6,7 +6,9 @@ Answers for getting a token and keeping it while it is good. Knows Kafka's names
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import math
 import threading
 import time
 import urllib.error
@@ -21,6 +23,7 @@ from heliograph.errors import ConfigError, LoginFailed
 _FRESH_SHARE = 0.8
 _URL = "sasl.oauthbearer.token.endpoint.url"
 _MAX_ANSWER_BYTES = 1 << 20
+_UNKNOWN_LIFETIME_S = 60.0
 
 
 class TokenSource:
@@ -49,9 +52,13 @@ def source_of(alias: str, properties: Mapping[str, str], options: Mapping[str, s
     extensions = {k.removeprefix("extension_"): v for k, v in options.items() if k.startswith("extension_")}
     if not url:
         return _unsecured(alias, options)
-    scheme = urllib.parse.urlsplit(url).scheme.lower()
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError as error:  # http://[half
+        raise ConfigError(f"{alias}.{_URL}: {url!r} is not a URL: {error}") from error
+    scheme = parts.scheme.lower()
     if scheme == "file":
-        path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
+        path = urllib.request.url2pathname(parts.path)
         return TokenSource(f"token of {path}", lambda: _from_file(alias, path), extensions)
     if scheme not in ("http", "https"):
         raise ConfigError(f"{alias}.{_URL}: {url!r} is not an http, https or file URL")
@@ -68,9 +75,10 @@ def source_of(alias: str, properties: Mapping[str, str], options: Mapping[str, s
 
 def _timeout_s(alias: str, properties: Mapping[str, str]) -> float:
     key = "sasl.login.read.timeout.ms"
-    text = properties.get(key, "10000")
-    if not text.strip().isdigit() or not int(text):
-        raise ConfigError(f"{alias}.{key}: {text!r} is not a number of milliseconds")
+    text = properties.get(key, "10000").strip()
+    # No more digits than a Java int has: int() refuses thousands of them with a ValueError, as it refuses `²`.
+    if not (text.isascii() and text.isdigit() and len(text) <= 10) or not int(text):
+        raise ConfigError(f"{alias}.{key}: {text[:20]!r} is not a number of milliseconds")
     return int(text) / 1000
 
 
@@ -86,35 +94,87 @@ def _client_credentials(
     )
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
-            body = json.loads(answer.read(_MAX_ANSWER_BYTES))
-        token = body.get("access_token") or body["id_token"]
-        return str(token), float(body.get("expires_in") or _lifetime_s(token))
+            body = answer.read(_MAX_ANSWER_BYTES)
     except urllib.error.HTTPError as error:
         why = f"it answered {error.code} {error.reason}"
         fix = "Check clientId and clientSecret" if error.code in (400, 401, 403) else f"Check {alias}.{_URL}"
+        raise _no_token(alias, url, client_id, why, fix) from error
     except OSError as error:  # URLError and timeouts are
-        why, fix = f"it cannot be reached: {getattr(error, 'reason', error)}", f"Check {alias}.{_URL}"
-    except (ValueError, KeyError, AttributeError, TypeError):
-        why, fix = "its answer is not JSON with an access_token", f"Check {alias}.{_URL}"
-    raise LoginFailed(f"{alias}: no token from {url} for {client_id}: {why}", fix=fix, cluster=alias)
+        why = f"it cannot be reached: {getattr(error, 'reason', error)}"
+        raise _no_token(alias, url, client_id, why, f"Check {alias}.{_URL}") from error
+    except http.client.HTTPException as error:  # no HTTP at all, or an answer cut off: a proxy, or another service
+        why = f"it does not answer in HTTP: {type(error).__name__}"
+        raise _no_token(alias, url, client_id, why, f"Check {alias}.{_URL}, and proxies before it") from error
+    except (ValueError, TypeError, OverflowError) as error:  # as `link.NOT_AN_ADDRESS`
+        raise _no_token(alias, url, client_id, f"this is not an address: {error}", f"Check {alias}.{_URL}") from error
+    try:
+        return read_token(body)
+    except ValueError as error:
+        why, fix = f"its answer is not JSON with an access_token: {error}", f"Check {alias}.{_URL}"
+        raise _no_token(alias, url, client_id, why, fix) from error
+
+
+def _no_token(alias: str, url: str, client_id: str, why: str, fix: str) -> LoginFailed:
+    return LoginFailed(f"{alias}: no token from {url} for {client_id}: {why}", fix=fix, cluster=alias)
+
+
+def read_token(body: bytes) -> tuple[str, float]:
+    """The token of an endpoint's answer and its lifetime in seconds. ValueError, and nothing else, says why not. Never
+    quotes the answer: it may hold a token."""
+    answer = _json(body)
+    if not isinstance(answer, dict):
+        raise ValueError("it is no object")
+    token = answer.get("access_token") or answer.get("id_token")
+    if not isinstance(token, str) or not is_sendable(token):
+        raise ValueError("it has none" if not token else "its token is not printable ASCII")
+    expires_in = _finite(answer.get("expires_in"))
+    return token, expires_in if expires_in else _lifetime_s(token)
+
+
+def is_sendable(token: str) -> bool:
+    """RFC 6750 allows less. What is not ASCII cannot be sent, and a control character would end the field."""
+    return bool(token) and token.isascii() and token.isprintable()
+
+
+def _json(text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except RecursionError:  # a hundred thousand brackets
+        raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(type(error).__name__) from None
+
+
+def _finite(value: object) -> float | None:
+    """A number of seconds, not negative; None: it is not one. NaN would count as fresh for ever."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]  # whatever is no number is a TypeError
+    except (ValueError, TypeError, OverflowError):  # OverflowError: an integer beyond 1e308
+        return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _from_file(alias: str, path: str) -> tuple[str, float]:
     try:
         with open(path, encoding="utf-8") as file:
             token = file.read().strip()
-    except OSError as error:
-        raise LoginFailed(f"{alias}: no token: {path}: {error.strerror}", fix=f"Check {alias}.{_URL}") from error
+    except (OSError, ValueError) as error:  # ValueError: it is not UTF-8, or the path has a NUL
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
+        raise LoginFailed(f"{alias}: no token: {path}: {why}", fix=f"Check {alias}.{_URL}", cluster=alias) from error
+    if not is_sendable(token):
+        why = "it holds no token: a token is printable ASCII"
+        raise LoginFailed(f"{alias}: no token: {path}: {why}", fix=f"Check {alias}.{_URL}", cluster=alias)
     return token, 0.0  # somebody else renews the file: read it each time
 
 
 def _lifetime_s(token: str) -> float:
     """What a JWT says of its end; nothing to go by is a minute."""
     try:
-        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
-        return max(float(claims["exp"]) - time.time(), 0.0)
-    except (ValueError, KeyError, IndexError, TypeError):
-        return 60.0
+        claims = _json(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    except (ValueError, IndexError):
+        return _UNKNOWN_LIFETIME_S
+    end = _finite(claims.get("exp")) if isinstance(claims, dict) else None
+    return _UNKNOWN_LIFETIME_S if end is None else max(end - time.time(), 0.0)
 
 
 def _unsecured(alias: str, options: Mapping[str, str]) -> TokenSource:
@@ -149,9 +209,12 @@ def _unsecured(alias: str, options: Mapping[str, str]) -> TokenSource:
 
 def _number(alias: str, key: str, value: str) -> float:
     try:
-        return float(value)
+        number = float(value)
     except ValueError:
-        raise ConfigError(f"{alias}.sasl.jaas.config: {key} is not a number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"{alias}.sasl.jaas.config: {key} is not a number")
+    return number
 
 
 def _part(value: Mapping[str, Any]) -> str:

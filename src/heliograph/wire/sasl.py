@@ -136,8 +136,10 @@ def _read_server_first(text: str, nonce: str) -> tuple[bytes, int, str]:
     server_nonce, iterations = fields.get("r", ""), fields.get("i", "")
     if not server_nonce.startswith(nonce) or len(server_nonce) == len(nonce):
         raise Refused("the broker's nonce does not continue ours")
-    if not iterations.isdigit() or not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
-        raise Refused(f"{iterations or 'no'} iterations; at least {_MIN_ITERATIONS} are needed")
+    # isdigit() alone also takes `²`, and int() refuses that and numbers of thousands of digits with a ValueError.
+    is_number = iterations.isascii() and iterations.isdigit() and len(iterations) <= len(str(_MAX_ITERATIONS))
+    if not is_number or not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
+        raise Refused(f"{iterations[:20] or 'no'} iterations; {_MIN_ITERATIONS} to {_MAX_ITERATIONS} are accepted")
     salt = _decode(fields.get("s", ""))
     if not salt:
         raise Refused("the broker sent no salt")

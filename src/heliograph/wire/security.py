@@ -42,7 +42,7 @@ def _times(properties: Mapping[str, str]) -> tuple[int, ...]:
     for key in _FILES:
         try:
             times.append(os.stat(properties[key]).st_mtime_ns)
-        except (KeyError, OSError):
+        except (KeyError, OSError, ValueError):  # ValueError: a NUL in the path; `stores` says what is wrong with it
             times.append(0)
     return tuple(times)
 
@@ -76,6 +76,7 @@ def _login(alias: str, properties: Mapping[str, str]) -> Login:
         why = f"is {mechanism!r}" if mechanism else "is not set"
         raise ConfigError(f"{alias}.sasl.mechanism: {why}, must be one of {', '.join(MECHANISMS)}")
     options = _options(alias, properties)
+    _require_utf8(alias, {**properties, **options})
     if mechanism == "OAUTHBEARER":
         source = oauth.source_of(alias, properties, options)
         return Login(alias, mechanism, source.principal, "", token=source, extensions=source.extensions)
@@ -89,6 +90,17 @@ def _login(alias: str, properties: Mapping[str, str]) -> Login:
     return Login(alias, mechanism, username, password, extensions={"tokenauth": "true"} if by_token else {})
 
 
+def _require_utf8(alias: str, settings: Mapping[str, str]) -> None:
+    """A connector's JSON may hold half of a surrogate pair, which no login can send."""
+    for key, value in settings.items():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{alias}.sasl.jaas.config: {key} holds half a surrogate pair, which is no text"
+            ) from None
+
+
 def _options(alias: str, properties: Mapping[str, str]) -> dict[str, str]:
     text = properties.get("sasl.jaas.config", "").strip()
     if not text:
@@ -97,3 +109,28 @@ def _options(alias: str, properties: Mapping[str, str]) -> dict[str, str]:
         return jaas.parse(text).options
     except ValueError as error:
         raise ConfigError(f"{alias}.sasl.jaas.config: {error}") from None
+
+
+def principal_of(cluster: Cluster) -> str | None:
+    """Our principal as the cluster's ACLs name it; None where only the broker knows: principals of certificates and
+    tokens follow its own rules (`ssl.principal.mapping.rules`, claims). Never raises: what is wrong with a login is
+    `security_of`'s to say."""
+    properties = cluster.properties
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol == "PLAINTEXT":
+        return "User:ANONYMOUS"
+    if not protocol.startswith("SASL"):
+        return None
+    try:
+        options = _options(cluster.alias, properties)
+    except ConfigError:
+        return None
+    if properties.get("sasl.mechanism", "").strip().upper() == "OAUTHBEARER":
+        unsecured = not properties.get("sasl.oauthbearer.token.endpoint.url", "").strip()
+        claim = options.get("unsecuredLoginPrincipalClaimName", "sub")
+        name = options.get(f"unsecuredLoginStringClaim_{claim}", "") if unsecured else ""
+    elif options.get("tokenauth", "").lower() == "true":
+        name = ""  # a delegation token's id; the principal is its owner
+    else:
+        name = options.get("username", properties.get("sasl.username", ""))
+    return f"User:{name}" if name else None

@@ -7,15 +7,15 @@ layout of JKS is `jks`'s affair.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import ssl
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -28,7 +28,10 @@ from heliograph.wire import jks
 from heliograph.wire.link import Tls
 
 _JCEKS_MAGIC = b"\xce\xce\xce\xce"
-_PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_PEM_LINE = re.compile(r"-----(BEGIN|END) ([A-Z0-9 ]+)-----")
+# What cryptography raises for a store, a key or a certificate that it cannot read; TypeError for a key that has yet
+# another password around it.
+UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm)
 _TLS_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -92,7 +95,8 @@ def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> str:
         return key
     data, kind = _read(key, properties[key], properties.get("ssl.truststore.type", ""))
     if kind == "PEM":
-        _guard(key, lambda: context.load_verify_locations(cadata=data.decode("utf-8", "replace")))
+        # Only the blocks: files of certificates have comments in every language, and ssl takes ASCII alone.
+        _guard(key, lambda: context.load_verify_locations(cadata=_tidy(data.decode("latin-1"), key)))
         return key
     found = _certificates(data, kind, properties.get("ssl.truststore.password"), key, "ssl.truststore.password")
     if not found:
@@ -125,7 +129,7 @@ def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> str:
             missing = "ssl.keystore.certificate.chain" if key_pem else "ssl.keystore.key"
             raise StoreProblem(missing, "must be set too: an inline PEM identity is a key and a certificate chain")
         text = _tidy(key_pem, "ssl.keystore.key") + _tidy(chain, "ssl.keystore.certificate.chain")
-        _load(context, text.encode(), password, "ssl.keystore.key")
+        _load(context, text.encode("ascii", "replace"), password, "ssl.keystore.key")
         return "ssl.keystore.key"
     key = "ssl.keystore.location"
     if not properties.get(key):
@@ -148,8 +152,10 @@ def _pkcs12_identity(data: bytes, password: str | None, key: str, once: str) -> 
     store = _open_pkcs12(data, password, key, "ssl.keystore.password")
     if store.key is None or store.cert is None:
         raise StoreProblem(key, "holds no private key with a certificate")
-    pem = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(once.encode()))
-    return pem + b"".join(e.certificate.public_bytes(Encoding.PEM) for e in (store.cert, *store.additional_certs))
+    try:
+        return _pem(store.key, [e.certificate for e in (store.cert, *store.additional_certs)], once)
+    except UNREADABLE as problem:
+        raise StoreProblem(key, f"holds a key that cannot be read: {problem}") from problem
 
 
 def _jks_identity(data: bytes, password: str | None, key_password: str | None, key: str, once: str) -> bytes:
@@ -160,23 +166,28 @@ def _jks_identity(data: bytes, password: str | None, key_password: str | None, k
     try:
         private = load_der_private_key(entry.private_key(key_password or ""), None)
         chain = [x509.load_der_x509_certificate(der) for der in entry.chain]
+        return _pem(private, chain, once)
     except jks.WrongPassword as problem:
         raise StoreProblem("ssl.key.password", str(problem)) from problem
-    except (ValueError, UnsupportedAlgorithm) as problem:
+    except UNREADABLE as problem:
         raise StoreProblem(key, f"holds a key that cannot be read: {problem}") from problem
+
+
+def _pem(private: PrivateKeyTypes, chain: Iterable[x509.Certificate], once: str) -> bytes:
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(once.encode()))
     return pem + b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
 
 
 def _load(context: ssl.SSLContext, pem: bytes, password: str | None, key: str) -> None:
-    handle, path = tempfile.mkstemp(prefix="heliograph-", suffix=".pem")  # mode 0600
     try:
-        with os.fdopen(handle, "wb") as file:
+        with tempfile.NamedTemporaryFile("wb", prefix="heliograph-", suffix=".pem") as file:  # mode 0600
             file.write(pem)
-        # Without a password OpenSSL would ask on the terminal: an empty one makes it an error instead.
-        _guard(key, lambda: context.load_cert_chain(path, password=password or ""))
-    finally:
-        os.unlink(path)
+            file.flush()
+            # Without a password OpenSSL would ask on the terminal: an empty one makes it an error instead.
+            _guard(key, lambda: context.load_cert_chain(file.name, password=password or ""))
+    except OSError as error:
+        why = f"its key has to go through a file in {tempfile.gettempdir()}, which cannot be written: {error.strerror}"
+        raise StoreProblem(key, why) from error
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -189,6 +200,8 @@ def _read(key: str, path: str, kind: str) -> tuple[bytes, str]:
             data = file.read()
     except OSError as error:
         raise StoreProblem(key, f"{path}: {error.strerror}") from error
+    except ValueError as error:  # a NUL, or half a surrogate pair
+        raise StoreProblem(key, f"{path!r} is not a path: {error}") from error
     kind = kind.strip().upper()
     if kind not in ("", "PEM", "PKCS12", "JKS"):
         raise StoreProblem(key.replace("location", "type"), f"is {kind!r}; PEM, PKCS12 and JKS are read")
@@ -221,7 +234,7 @@ def _open_jks(data: bytes, password: str | None, key: str, password_key: str) ->
 def _open_pkcs12(data: bytes, password: str | None, key: str, password_key: str) -> pkcs12.PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, password.encode() if password else None)
-    except ValueError as error:
+    except UNREADABLE as error:
         if "password" in str(error).lower() or not password:
             why = "does not open the store" if password else "is not set, and the store has one"
             raise StoreProblem(password_key, why) from error
@@ -231,7 +244,7 @@ def _open_pkcs12(data: bytes, password: str | None, key: str, password_key: str)
 def _tidy(text: str, key: str) -> str:
     """Inline PEM with the line breaks OpenSSL insists on: in a properties file they may have become spaces."""
     blocks = []
-    for label, body in _PEM_BLOCK.findall(text):
+    for label, body in _pem_blocks(text):
         if ":" in body:  # the old encrypted form has headers of its own
             lines = body.strip()
         else:
@@ -243,10 +256,22 @@ def _tidy(text: str, key: str) -> str:
     return "".join(blocks)
 
 
+def _pem_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Label and body of each block, in one pass: one expression for a whole block would scan the text once for each
+    BEGIN that has no END, and a connector's configuration may hold a hundred thousand of these."""
+    label, begin = "", 0
+    for line in _PEM_LINE.finditer(text):
+        if line[1] == "BEGIN":
+            label, begin = line[2], line.end()
+        elif line[2] == label:
+            yield label, text[begin : line.start()]
+            label = ""
+
+
 def _guard(key: str, load: Callable[[], None]) -> None:
     try:
         load()
-    except (ssl.SSLError, ValueError) as error:
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: a letter within a PEM block that is not ASCII
         why = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
         is_key = key.startswith("ssl.keystore")
         hint = (
