@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -45,6 +45,7 @@ class Memory:
         self.offset = 0
         self.deeds: list[Deed] = []
         self.sights: dict[str, Any] = {}
+        self.ended: Callable[[Offsets], object] = lambda deed: None  # what happens while a connector ends
 
     def sight(self, *, fresh: bool = False) -> Sight:
         about = {"version": "1", "cluster_id": "abc", "worker_id": "h:8083", "levels": {"root": Level("INFO")}}
@@ -63,6 +64,9 @@ class Memory:
             case Offsets(_, "read"):
                 return offsets_json({"k": ({"cluster": "a", "partition": 0, "topic": "t"}, {"offset": 5})})
         return None
+
+    def await_end(self, deed: Offsets) -> None:
+        self.ended(deed)
 
     def tell(self, key: bytes, value: bytes | None) -> None:
         self.folding.status(Record(0, 0, key, value, ()))

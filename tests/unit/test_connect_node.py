@@ -31,6 +31,7 @@ class FakeStore:
         self.folding = Folding()
         self.count, self.cluster_id = 0, ""
         self.told: list[Pair] = []
+        self.stale_s, self.repairs = 0.0, 0
         self.refusal: Callable[[Pair], HeliographError | None] = lambda pair: None
 
     @property
@@ -46,6 +47,10 @@ class FakeStore:
                 raise error
             self.count += 1
             self.folding.config(Record(self.count, 0, *pair, ()))
+
+    def repair(self) -> bool:
+        self.repairs += 1
+        return True
 
     def tell(self, pairs: Collection[Pair]) -> None:
         for pair in pairs:
@@ -190,6 +195,9 @@ def test_a_connector_that_comes_while_the_topics_are_read_has_no_status_without_
             status = records.Status("RUNNING", "h:8083")
             written["connect-status"] = [(records.status_key("one"), records.status_value(status))]
             return iter(found)
+
+        def is_reread(self, _partition: int, _offset: int) -> bool:
+            return False
 
     monkeypatch.setattr(stores, "CompactedLog", Topic)
     store = stores.Store(worker_file.parse(FIELD))

@@ -23,10 +23,11 @@ ROOMS: dict[str, set[str]] = {
     "batch": set(),  # pure: bytes in, bytes out
     "config": {"policy", "javaregex"},  # pure: files in, flows out
     "wire": set(),  # a border: sockets
-    "mirror": {"wire", "batch", "policy", "formats"},  # the data plane, inside a task
+    "topiclog": {"wire", "batch"},  # topics read to their ends and appended to; what records mean is the callers'
+    "mirror": {"wire", "batch", "policy", "formats", "topiclog"},  # the data plane, inside a task
     "cache": set(),  # places, nothing else
     "spark": {"mirror", "batch", "cache"},  # a border: the engine; batch only to warm its kernels
-    "state": {"wire", "batch", "policy", "formats", "mirror"},  # topics of ours that hold state
+    "state": {"wire", "batch", "policy", "formats", "mirror", "topiclog"},  # topics of ours that hold state
     "sync": {"wire", "batch", "policy", "formats", "mirror", "state"},  # what is kept equal beside the records
     "health": {"mirror"},  # pure: how partitions are, and in what shape that is told; of mirror how tasks say it
     # which partitions go where, and from where on
