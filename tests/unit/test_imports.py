@@ -34,8 +34,15 @@ ROOMS: dict[str, set[str]] = {
     "survey": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health"},
     "flow": {"wire", "policy", "mirror", "state", "sync", "health", "survey", "spark", "batch"},  # coordinators
     # looking before and after
-    "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health", "survey", "flow"},
-    "messages": {"wire", "batch", "policy", "formats", "mirror"},  # looked at and made up; of mirror the formats
+    "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health", "survey", "flow", "topiclog"},
+    "messages": {
+        "wire",
+        "batch",
+        "policy",
+        "formats",
+        "mirror",
+        "topiclog",
+    },  # looked at and made up; of mirror the formats
     "metrics": {"health", "flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
     "http": {"state", "health", "flow", "metrics"},  # a border: sockets
     # Flows as Kafka Connect's connectors: its files, its topics, its API
