@@ -205,3 +205,17 @@ def test_a_connector_that_comes_while_the_topics_are_read_has_no_status_without_
         board = store.catch_up()
         assert {name for name, _ in board.statuses} <= board.connectors.keys()
     assert board.statuses
+
+
+def test_what_another_node_left_is_repaired_by_one_node_after_the_other(scene: Scene) -> None:
+    scene.membership.nodes = ("a:8083", "h:8083")
+    scene.node.worker_id = "h:8083"
+    scene.store.stale_s = 1.5 * nodes.REPAIR_AFTER_S
+    scene.round()
+    assert scene.store.repairs == 0, "the first of them has its turn"
+    scene.store.stale_s = 2.5 * nodes.REPAIR_AFTER_S
+    scene.round()
+    assert scene.store.repairs == 1
+    scene.membership.cut_off = True
+    scene.round()
+    assert scene.store.repairs == 1
