@@ -123,8 +123,8 @@ class TopicReader:
 
     def restart(self) -> None:
         """The next read begins at the start of the topic."""
-        read = {number: at.next_offset for number, at in self._progress.items()}
-        self._reread = {number: max(at, self._reread.get(number, 0)) for number, at in read.items()}
+        for number, at in self._progress.items():
+            self._reread[number] = max(at.next_offset, self._reread.get(number, 0))
         self._progress = {}
         self._writes.clear()
 
@@ -193,7 +193,8 @@ class TopicReader:
             for record in self._read(tp, end):
                 if self._is_first(tp.partition, record):
                     yield tp.partition, record
-            self._progress[tp.partition].leader_epoch = self._epochs.get(tp.partition, -1)
+            progress = self._progress[tp.partition]
+            progress.leader_epoch = max(progress.leader_epoch, self._epochs.get(tp.partition, -1))
 
     def _require_untruncated(self, tps: Iterable[TopicPartition]) -> None:
         """A tail that was lost and has grown again beyond what was read shows in the leader epoch alone (KIP-320)."""
