@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -45,6 +45,8 @@ class Memory:
         self.offset = 0
         self.deeds: list[Deed] = []
         self.sights: dict[str, Any] = {}
+        self.ended: Callable[[Offsets], object] = lambda deed: None  # what happens while a connector ends
+        self.written: Callable[[], object] = lambda: None  # and while its offsets are written
 
     def sight(self, *, fresh: bool = False) -> Sight:
         about = {"version": "1", "cluster_id": "abc", "worker_id": "h:8083", "levels": {"root": Level("INFO")}}
@@ -60,9 +62,14 @@ class Memory:
             case ForgetTopics(name, topics):
                 for topic in topics:
                     self.tell(records.topic_key(name, topic), None)
+            case Offsets(_, "alter" | "reset"):
+                self.written()
             case Offsets(_, "read"):
                 return offsets_json({"k": ({"cluster": "a", "partition": 0, "topic": "t"}, {"offset": 5})})
         return None
+
+    def await_end(self, deed: Offsets) -> None:
+        self.ended(deed)
 
     def tell(self, key: bytes, value: bytes | None) -> None:
         self.folding.status(Record(0, 0, key, value, ()))
@@ -410,6 +417,30 @@ def test_offsets_are_changed_only_of_what_is_stopped(api: Api) -> None:
     assert answer[:2] == (200, {"message": "The offsets for this connector have been altered successfully"})
     assert api("DELETE", "/connectors/one/offsets").body["message"].endswith("reset successfully")
     assert [deed.what for deed in api.memory.deeds if isinstance(deed, Offsets)] == ["read", "alter", "reset"]
+
+
+def test_offsets_are_not_changed_of_what_was_resumed_while_it_was_waited_for(api: Api) -> None:
+    api("PUT", "/connectors/one/config", SOURCE)
+    api.memory.runs("one", "STOPPED", tasks=0)
+    entry = {"partition": {"cluster": "a", "topic": "t", "partition": 0}, "offset": {"offset": 5}}
+    api("PUT", "/connectors/one/stop")
+    api.memory.ended = lambda deed: api("PUT", "/connectors/one/resume")
+    assert api("PATCH", "/connectors/one/offsets", {"offsets": [entry]}).code == 400
+    assert not [deed for deed in api.memory.deeds if isinstance(deed, Offsets)]
+    api("PUT", "/connectors/one/stop")
+    api.memory.ended = lambda deed: api("DELETE", "/connectors/one")
+    assert api("DELETE", "/connectors/one/offsets").code == 404
+    assert not [deed for deed in api.memory.deeds if isinstance(deed, Offsets)]
+
+
+def test_a_resume_by_another_node_while_offsets_are_written_is_said(api: Api) -> None:
+    api("PUT", "/connectors/one/config", SOURCE)
+    api.memory.runs("one", "STOPPED", tasks=0)
+    api("PUT", "/connectors/one/stop")
+    api.memory.written = lambda: api.memory.do(Write((records.targeted("one", "STARTED"),)))
+    answer = api("DELETE", "/connectors/one/offsets")
+    assert answer.code == 409
+    assert "resumed" in answer.body["message"]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class FakeStore:
         self.folding = Folding()
         self.count, self.cluster_id = 0, ""
         self.told: list[Pair] = []
+        self.stale_s, self.repairs = 0.0, 0
         self.refusal: Callable[[Pair], HeliographError | None] = lambda pair: None
 
     @property
@@ -46,6 +47,10 @@ class FakeStore:
                 raise error
             self.count += 1
             self.folding.config(Record(self.count, 0, *pair, ()))
+
+    def repair(self) -> bool:
+        self.repairs += 1
+        return True
 
     def tell(self, pairs: Collection[Pair]) -> None:
         for pair in pairs:
@@ -191,9 +196,26 @@ def test_a_connector_that_comes_while_the_topics_are_read_has_no_status_without_
             written["connect-status"] = [(records.status_key("one"), records.status_value(status))]
             return iter(found)
 
+        def is_reread(self, _partition: int, _offset: int) -> bool:
+            return False
+
     monkeypatch.setattr(stores, "CompactedLog", Topic)
     store = stores.Store(worker_file.parse(FIELD))
     for _ in range(2):
         board = store.catch_up()
         assert {name for name, _ in board.statuses} <= board.connectors.keys()
     assert board.statuses
+
+
+def test_what_another_node_left_is_repaired_by_one_node_after_the_other(scene: Scene) -> None:
+    scene.membership.nodes = ("a:8083", "h:8083")
+    scene.node.worker_id = "h:8083"
+    scene.store.stale_s = 1.5 * nodes.REPAIR_AFTER_S
+    scene.round()
+    assert scene.store.repairs == 0, "the first of them has its turn"
+    scene.store.stale_s = 2.5 * nodes.REPAIR_AFTER_S
+    scene.round()
+    assert scene.store.repairs == 1
+    scene.membership.cut_off = True
+    scene.round()
+    assert scene.store.repairs == 1

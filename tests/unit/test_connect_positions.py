@@ -33,10 +33,13 @@ class Memory:
     def __exit__(self, *_: object) -> None: ...
 
     def metadata(self, names: Sequence[str]) -> Any:
-        return SimpleNamespace(topics={TOPIC: SimpleNamespace(partitions=dict(self.logs), error=0)})
+        return SimpleNamespace(topics={TOPIC: SimpleNamespace(id=None, partitions=dict(self.logs), error=0)})
 
     def list_offsets(self, tps: Iterable[TopicPartition], *, at: str) -> dict[TopicPartition, int]:
         return {tp: len(self.logs[tp.partition]) for tp in tps}
+
+    def init_producer_ids(self, count: int) -> list[tuple[int, int]]:
+        return [(7, 0)] * count
 
     def produce(self, tp: TopicPartition, batch: bytes) -> None:
         log = self.logs[tp.partition]

@@ -17,7 +17,7 @@ from heliograph.config import worker as worker_file
 from heliograph.connect import records
 from heliograph.connect.asking import Sight
 from heliograph.connect.board import Board, Folding
-from heliograph.connect.records import Condition, Pair
+from heliograph.connect.records import Condition, Pair, Repair
 from heliograph.connect.service import TRIES, NodeBackend, Service
 from heliograph.http.message import Request, Response
 from heliograph.http.routing import Router
@@ -33,7 +33,7 @@ class Topic:
     def __init__(self) -> None:
         self.log: list[Record] = []
 
-    def append(self, pairs: Sequence[Pair], condition: Condition | None) -> None:
+    def append(self, pairs: Sequence[Pair], condition: Condition | Repair | None) -> None:
         headers = condition.headers() if condition is not None else ()
         self.log += [Record(len(self.log) + n, 0, key, value, headers) for n, (key, value) in enumerate(pairs)]
 
@@ -67,6 +67,13 @@ class Store:
         self.before_write()
         for _ in range(self.sends):
             self._topic.append(pairs, condition)
+
+    def repair(self) -> bool:
+        due = self._folding.repairs()
+        for one in due:
+            self.before_write()
+            self._topic.append([one.pair], one.repair)
+        return bool(due)
 
     def was_overtaken(self, condition: Condition) -> bool:
         return self._folding.was_overtaken(condition)

@@ -23,18 +23,26 @@ ROOMS: dict[str, set[str]] = {
     "batch": set(),  # pure: bytes in, bytes out
     "config": {"policy", "javaregex"},  # pure: files in, flows out
     "wire": set(),  # a border: sockets
-    "mirror": {"wire", "batch", "policy", "formats"},  # the data plane, inside a task
+    "topiclog": {"wire", "batch"},  # topics read to their ends and appended to; what records mean is the callers'
+    "mirror": {"wire", "batch", "policy", "formats", "topiclog"},  # the data plane, inside a task
     "cache": set(),  # places, nothing else
     "spark": {"mirror", "batch", "cache"},  # a border: the engine; batch only to warm its kernels
-    "state": {"wire", "batch", "policy", "formats", "mirror"},  # topics of ours that hold state
+    "state": {"wire", "batch", "policy", "formats", "mirror", "topiclog"},  # topics of ours that hold state
     "sync": {"wire", "batch", "policy", "formats", "mirror", "state"},  # what is kept equal beside the records
     "health": {"mirror"},  # pure: how partitions are, and in what shape that is told; of mirror how tasks say it
     # which partitions go where, and from where on
     "survey": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health"},
     "flow": {"wire", "policy", "mirror", "state", "sync", "health", "survey", "spark", "batch"},  # coordinators
     # looking before and after
-    "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health", "survey", "flow"},
-    "messages": {"wire", "batch", "policy", "formats", "mirror"},  # looked at and made up; of mirror the formats
+    "review": {"wire", "batch", "policy", "formats", "mirror", "state", "sync", "health", "survey", "flow", "topiclog"},
+    "messages": {
+        "wire",
+        "batch",
+        "policy",
+        "formats",
+        "mirror",
+        "topiclog",
+    },  # looked at and made up; of mirror the formats
     "metrics": {"health", "flow", "mirror"},  # what flows report, as figures; of mirror only how latencies are counted
     "http": {"state", "health", "flow", "metrics"},  # a border: sockets
     # Flows as Kafka Connect's connectors: its files, its topics, its API

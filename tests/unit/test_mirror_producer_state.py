@@ -45,7 +45,7 @@ class Target:
 
     def metadata(self, topics: list[str]) -> Any:
         class Topic:
-            partitions, error = {0: None}, 0
+            id, partitions, error = None, {0: None}, 0
 
         class Metadata:
             topics = {"incidents": Topic} if self.written else {}

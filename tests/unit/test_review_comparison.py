@@ -27,6 +27,7 @@ class Log:
     def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int = 0) -> Any:
         class Fetched:
             records = b"".join([data for last, data in self.batches if last >= offset][:2])
+            high_watermark = 100
 
         return Fetched
 

@@ -31,7 +31,8 @@ class Cluster:
     def metadata(self, _topics: Sequence[str]) -> Any:
         return SimpleNamespace(
             topics={
-                one.name: SimpleNamespace(partitions=dict.fromkeys(range(one.partitions)), error=0) for one in self.made
+                one.name: SimpleNamespace(id=None, partitions=dict.fromkeys(range(one.partitions)), error=0)
+                for one in self.made
             }
         )
 

@@ -6,10 +6,14 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from heliograph.errors import BrokerError, TimedOut
+import pytest
+
+from heliograph.batch import Record, encode
+from heliograph.errors import BrokerError, ConnectionLost, TimedOut
 from heliograph.types import Cluster, TopicPartition
+from heliograph.wire import Client, Produced
 from heliograph.wire.calls import LEAST_S, Calls
-from heliograph.wire.codes import LEADER_NOT_AVAILABLE
+from heliograph.wire.codes import LEADER_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 Answers = dict[TopicPartition, str | BrokerError]
@@ -62,3 +66,49 @@ def test_a_broker_that_is_silent_leaves_the_next_one_time_to_answer() -> None:
     assert isinstance(found[A], BrokerError)
     assert found[B] == "by 2"
     assert left[2][0] > LEAST_S / 2
+
+
+class Losing(Client):
+    """Its one broker stores every batch, and its first answers are lost."""
+
+    def __init__(self, lost: Exception | int, count: int = 1) -> None:
+        super().__init__(Cluster("us", {"bootstrap.servers": "127.0.0.1:1"}), timeout_s=30.0)
+        self.sent, self._lost, self._count = 0, lost, count
+
+    def _leaders(
+        self, tps: Iterable[TopicPartition], done: dict[TopicPartition, Any], deadline: float
+    ) -> dict[int, list[TopicPartition]]:
+        return {1: list(tps)}
+
+    def _with(self, ask: Any, **_more: Any) -> Any:
+        self.sent += 1
+        if self.sent > self._count:
+            return Produced(*A, 0, 5, -1, 0)
+        if isinstance(self._lost, Exception):
+            raise self._lost
+        return Produced(*A, self._lost, -1, -1, 0)
+
+
+UNKNOWN_OUTCOMES = [ConnectionLost("gone"), TimedOut("silent"), REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+@pytest.mark.parametrize("lost", UNKNOWN_OUTCOMES, ids=str)
+def test_a_batch_with_a_sequence_is_sent_until_it_is_acknowledged(lost: Exception | int) -> None:
+    client = Losing(lost, count=2)
+    batch = encode([Record(0, 0, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
+    assert client.produce(A, batch).base_offset == 5
+    assert client.sent == 3
+
+
+@pytest.mark.parametrize("lost", UNKNOWN_OUTCOMES, ids=str)
+def test_a_batch_without_a_sequence_is_not_sent_again_once_it_may_be_stored(lost: Exception | int) -> None:
+    client = Losing(lost)
+    with pytest.raises(BrokerError, match="may have been stored") as caught:
+        client.produce(A, encode([Record(0, 0, b"k", b"v")]))
+    assert client.sent == 1
+    assert (caught.value.context["topic"], caught.value.context["partition"]) == A
+
+
+def test_a_batch_without_a_sequence_is_sent_again_where_it_cannot_be_stored_yet() -> None:
+    client = Losing(LEADER_NOT_AVAILABLE)
+    assert client.produce(A, encode([Record(0, 0, b"k", b"v")])).base_offset == 5

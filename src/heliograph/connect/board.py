@@ -10,6 +10,12 @@ Invariants:
   d. A configuration that was decided on what the topic held at an offset counts only if no other configuration of the
      same connector stands between that offset and itself. So of two nodes that make one connector in the same moment
      the one whose record comes first has made it, and the other hears so: the topic's order decides, and nobody else.
+  e. Compaction keeps the last record of a key, so the last one must be one that counts. A record that does not (it was
+     overtaken, or it is a repeat whose answer was lost) leaves its key stale; any node that sees it writes again what
+     counts (`repairs`), whichever node wrote the record and whether that one lives or not.
+  f. A repair changes nothing. It counts only if no record of its key that counts came after what its node had read, so
+     that it undoes no change that it did not see; otherwise the key is stale again. It names the offset of the record
+     that it repeats: for d a node that finds only the repair, after compaction, knows as much as one that read all.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from dataclasses import dataclass, field
 
 from heliograph.batch import Record
 from heliograph.connect import records
-from heliograph.connect.records import Condition, Status, Target
+from heliograph.connect.records import Condition, Pair, Repair, Status, Target
 
 Config = Mapping[str, str | None]
 OVERTAKEN_KEPT = 1000  # who was overtaken asks at once
@@ -47,6 +53,26 @@ class Board:
     seen: int = 0  # the offset in the config topic up to which it was read
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The last record of a key that counts: its bytes, its offset (invariant f), and its change's mark."""
+
+    value: bytes | None
+    version: int
+    mark: str = ""
+
+
+NOTHING = Counted(None, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to be written again under a key that is stale."""
+
+    pair: Pair
+    repair: Repair
+
+
 class Folding:
     """The board in the making. One thread folds; `board` may be taken by any."""
 
@@ -59,7 +85,8 @@ class Folding:
         self._statuses: dict[tuple[str, int | None], Status] = {}
         self._topics: dict[str, dict[str, None]] = {}
         self._levels: dict[str, str] = {}
-        self._last: dict[str, tuple[int, str]] = {}  # of each connector: the record that counted last, and its mark
+        self._counted: dict[bytes, Counted] = {}  # by the keys of configurations and target states
+        self._stale: dict[bytes, None] = {}  # those of them whose last record does not count (invariant e)
         self._seen = 0
         self._overtaken: deque[str] = deque(maxlen=OVERTAKEN_KEPT)
         self.strangers = 0
@@ -69,13 +96,14 @@ class Folding:
         self._seen = record.offset + 1
         found = records.event(record.key, record.value)
         if isinstance(found, records.Configured | records.Targeted) and not self._counts(found, record):
+            self._stale[record.key or b""] = None
             return False
         match found:
             case records.Configured(name, None):
                 for known in (self._configs, self._tasks, self._written):
                     known.pop(name, None)
             case records.Configured(name, config) if config is not None:
-                self._configs[name] = config, record.offset
+                self._configs[name] = config, self._counted[record.key or b""].version
             case records.Targeted(name, None):
                 self._targets.pop(name, None)
             case records.Targeted(name, target) if target is not None:
@@ -90,19 +118,43 @@ class Folding:
                 self._levels[logger] = level
             case None:
                 self.strangers += not records.is_for_others(record.key)
+                if record.key in self._counted:  # invariant e: nonsense would be all that compaction keeps
+                    self._stale[record.key] = None
                 return False
         return True
 
     def _counts(self, found: records.Configured | records.Targeted, record: Record) -> bool:
-        """Invariant d. A record that was sent twice, since its answer was lost, does not stand in its own way."""
-        condition = records.condition_of(record.headers)
-        last, mark = self._last.get(found.name, (-1, ""))
-        if condition is not None and last >= condition.seen and mark != condition.mark:
-            self._overtaken.append(condition.mark)
-            return False
-        if isinstance(found, records.Configured):
-            self._last[found.name] = record.offset, condition.mark if condition is not None else ""
+        """Invariants d and f. A change writes its configuration last, so what has its mark after it is a repeat."""
+        key = record.key or b""
+        condition, repair = records.condition_of(record.headers), records.repair_of(record.headers)
+        version, mark = record.offset, condition.mark if condition is not None else ""
+        if repair is not None:
+            if self._counted.get(key, NOTHING).version >= repair.seen:
+                return False
+            version = repair.version
+        elif condition is not None:
+            last = self._counted.get(records.connector_key(found.name), NOTHING)
+            if last.version >= condition.seen:
+                if last.mark != mark:
+                    self._overtaken.append(mark)
+                return False
+        self._counted[key] = Counted(record.value, version, mark)
+        self._stale.pop(key, None)
         return True
+
+    def repeated(self, record: Record) -> None:
+        """A record of the config topic that was stored before: it does not count (invariant e)."""
+        self._seen = record.offset + 1
+        if isinstance(records.event(record.key, record.value), records.Configured | records.Targeted):
+            self._stale[record.key or b""] = None
+
+    def repairs(self) -> list[Due]:
+        """What counts under each key that is stale."""
+        due = []
+        for key in self._stale:
+            counts = self._counted.get(key, NOTHING)
+            due.append(Due((key, counts.value), Repair(self._seen, counts.version)))
+        return due
 
     def was_overtaken(self, condition: Condition) -> bool:
         return condition.mark in self._overtaken

@@ -94,6 +94,9 @@ class FlowsBackend:
                 raise Refusal(HTTPStatus.CONFLICT, "these flows are a file's")
         return None
 
+    def await_end(self, deed: Offsets) -> None:
+        raise Refusal(HTTPStatus.CONFLICT, "these flows are a file's")
+
     def _obey(self, event: records.Event | None) -> None:
         match event:
             case records.Targeted(name, target) if target is not None:

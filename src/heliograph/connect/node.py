@@ -40,6 +40,7 @@ from heliograph.types import Flow
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 0.25  # at the topics: within this a node hears what another was told
+REPAIR_AFTER_S = 1.0  # of the config topic's last records, by a node that did not write them
 STALE_S = 10.0  # topics that were not read for so long: the node is not healthy
 TASK_CLASSES = {"Source": "MirrorSourceTask", "Checkpoint": "MirrorCheckpointTask", "Heartbeat": "MirrorHeartbeatTask"}
 
@@ -155,7 +156,16 @@ class Node:
         self._look_around()
         self._place(board)
         if not self._apart:  # invariant c
+            self._repair()
             self._speak(board)
+
+    def _repair(self) -> None:
+        """Invariant e of the board. The node that wrote such a record repairs it at once, if it lives; then the others
+        do, one after the other, so that they do not all write the same."""
+        nodes = self._membership.nodes
+        rank = nodes.index(self.worker_id) if self.worker_id in nodes else len(nodes)
+        if self.store.stale_s > REPAIR_AFTER_S * (1 + rank):
+            self.store.repair()
 
     def _look_around(self) -> None:
         if not self._membership.cut_off:

@@ -32,6 +32,13 @@ def read(flow: Flow, topic: str) -> Entries:
         return _read(CompactedLog(client, flow.positions_topic or topic), flow)
 
 
+def require_stopped(flow: Flow) -> None:
+    """Raises Held while somebody runs the connector's flow. May wait for the next heartbeat of a process."""
+    if flow.copies and flow.enabled:
+        with Client(flow.target, timeout_s=CALL_S) as client:
+            require_free(flow, client)
+
+
 def change(flow: Flow, topic: str, deed: Offsets) -> None:
     """Raises Held if somebody runs the connector's flow after all."""
     with Client(flow.target, timeout_s=CALL_S) as client:

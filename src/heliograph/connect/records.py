@@ -6,6 +6,7 @@ wrote and we from its. What cannot be read is None, and a reader goes on behind 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,7 +24,9 @@ RESTART, LOGGER = "restart-connector-", "logger-cluster-"
 SESSION_KEY, FENCING = "session-key", "tasks-fencing-"
 STATUS_CONNECTOR, STATUS_TASK, STATUS_TOPIC = "status-connector-", "status-task-", "status-topic-"
 BY_CONNECTOR = ":connector-"
-CONDITION = "heliograph.seen"  # a header: Connect reads none, so the records stay its own
+# Headers: Connect reads none, so the records stay its own.
+CONDITION, REPAIR = "heliograph.seen", "heliograph.repair"
+_REPAIR = re.compile(rb"([0-9]{1,18}) (-1|[0-9]{1,18})")
 STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED", "DESTROYED")
 
 
@@ -102,11 +105,35 @@ def condition_of(headers: Headers) -> Condition | None:
     return Condition(int(seen), mark) if known else None
 
 
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A record that says again what counts under its key, since the last record of that key does not count. `seen`: all
+    of the config topic before this offset was read. `version`: the offset of the record that counts, -1: there is
+    none and the key has no value."""
+
+    seen: int
+    version: int
+
+    def headers(self) -> Headers:
+        return ((REPAIR, f"{self.seen} {self.version}".encode()),)
+
+
+def repair_of(headers: Headers) -> Repair | None:
+    """None also for nonsense: the record then counts like Connect's own."""
+    told = next((value for name, value in headers if name == REPAIR), None) or b""
+    match = _REPAIR.fullmatch(told)
+    return Repair(int(match[1]), int(match[2])) if match is not None else None
+
+
 # ---------------------------------------------------------------- the config topic
 
 
 def configured(name: str, config: Mapping[str, str | None]) -> Pair:
     return _pair(f"{CONNECTOR}{name}", {"properties": dict(config)})
+
+
+def connector_key(name: str) -> bytes:
+    return f"{CONNECTOR}{name}".encode()
 
 
 def deleted(name: str) -> list[Pair]:

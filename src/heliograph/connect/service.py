@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -34,11 +34,9 @@ from heliograph.connect.asking import (
     Sight,
     Write,
 )
-from heliograph.connect.board import Board
 from heliograph.connect.endpoints import ENDPOINTS, Endpoint
 from heliograph.connect.node import Node
 from heliograph.connect.openapi import description
-from heliograph.connect.records import Pair
 from heliograph.connect.shapes import offsets_json
 from heliograph.errors import Held, HeliographError
 from heliograph.http.message import Refused, Request, Response
@@ -61,6 +59,9 @@ class Backend(Protocol):
     def sight(self, *, fresh: bool = False) -> Sight: ...
     def do(self, deed: Deed, seen: int = 0) -> Any:
         """`seen`: of the board that the deed was decided by. Raises Overtaken."""
+
+    def await_end(self, deed: Offsets) -> None:
+        """Waits until nothing runs a connector whose offsets are to be changed; refuses if something goes on."""
 
 
 class NodeBackend:
@@ -92,33 +93,37 @@ class NodeBackend:
         store = self._node.store
         condition = records.Condition(seen, secrets.token_hex(8)) if deed.made else None
         store.write(deed.pairs, condition)
-        board = store.catch_up()
+        store.catch_up()
         if condition is None or not store.was_overtaken(condition):
             return
-        for _ in range(TRIES):  # compaction keeps the last record of a key, which is ours: what counts is written again
-            again = records.Condition(board.seen, secrets.token_hex(8))
-            store.write(_stands(board, deed), again)
-            board = store.catch_up()
-            if not store.was_overtaken(again):
+        for _ in range(TRIES):  # invariant e of the board; what is left of it any node sees to
+            if not store.repair():
                 break
+            store.catch_up()
         raise Overtaken
+
+    def await_end(self, deed: Offsets) -> None:
+        flow = self._flow(deed.name)
+        deadline = time.monotonic() + ENDED_S
+        while not self._node.has_ended(deed.name) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with _held():
+            positions.require_stopped(flow)
 
     def _offsets(self, deed: Offsets) -> Any:
         flow, topic = self._flow(deed.name), self._node.file.offsets.name
         if deed.what == "read":
             return offsets_json(positions.read(flow, topic))
-        deadline = time.monotonic() + ENDED_S
-        while not self._node.has_ended(deed.name) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        try:
+        if not self._node.has_ended(deed.name):
+            raise Refusal(HTTPStatus.CONFLICT, f"{deed.name} has not ended yet on this worker: ask again")
+        with _held():
             positions.change(flow, topic, deed)
-        except Held as error:
-            why = f"{error.message}. Its next positions would undo the change: stop it first"
-            raise Refusal(HTTPStatus.CONFLICT, why) from error
         return None
 
     def _flow(self, name: str) -> Flow:
-        one = self._node.store.board.connectors[name]
+        one = self._node.store.board.connectors.get(name)
+        if one is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"Connector {name} not found")
         made = validation.judge(name, one.config, self._node.file.worker).made
         if made.flow is None:
             why = f"the configuration of {name} is not right, so that nobody knows where its offsets are"
@@ -170,7 +175,23 @@ class Service:
             else:
                 why = "Cannot complete request momentarily: other nodes change this connector as well; ask again"
                 raise Refusal(HTTPStatus.CONFLICT, why)
-        return self._carry_out(decision)  # it may wait for a connector's end, and nobody else is to wait with it
+        return self._change_offsets(endpoint, ask, decision)
+
+    def _change_offsets(self, endpoint: Endpoint, ask: Ask, decision: Decision) -> Response:
+        """Other changes do not wait while the connector ends. So it may have been resumed, deleted or configured
+        otherwise by then: the request is decided again on the topics as they are, and after the write once more, since
+        a resume by another node may have come between. Then its flow has begun from old or new positions."""
+        for deed in decision.deeds:
+            if isinstance(deed, Offsets):
+                self._backend.await_end(deed)
+        with self._changing:
+            response = self._carry_out(endpoint.decide(self._backend.sight(fresh=True), ask))
+            try:
+                endpoint.decide(self._backend.sight(fresh=True), ask)
+            except Refusal as refusal:
+                why = f"It was resumed or changed while its offsets were written, so both may count: {refusal.message}"
+                raise Refusal(HTTPStatus.CONFLICT, why) from refusal
+        return response
 
     def _carry_out(self, decision: Decision, seen: int = 0) -> Response:
         body = decision.body
@@ -199,14 +220,13 @@ class Api(Router):
             raise
 
 
-def _stands(board: Board, deed: Write) -> list[Pair]:
-    """What counts of a connector that somebody else made, under the keys of what did not come to count."""
-    found = board.connectors.get(deed.made)
-    if found is None:
-        return records.deleted(deed.made)
-    stands = [records.targeted(found.name, found.target), records.configured(found.name, found.config)]
-    keys = {key for key, _ in deed.pairs}
-    return [pair for pair in stands if pair[0] in keys]
+@contextlib.contextmanager
+def _held() -> Iterator[None]:
+    try:
+        yield
+    except Held as error:
+        why = f"{error.message}. Its next positions would undo the change: stop it first"
+        raise Refusal(HTTPStatus.CONFLICT, why) from error
 
 
 def _json(body: Any, status: HTTPStatus, headers: Mapping[str, str]) -> Response:

@@ -1,12 +1,16 @@
 """The three topics of a Connect cluster: made as Connect makes them, read to their ends, written to.
 
 Answers for bringing the board up to date and for records being in the log when a call returns. What they mean is
-`connect.records`' and `connect.board`'s affair. Nonsense among them is counted, named once, and passed over.
+`connect.records`' and `connect.board`'s affair. Nonsense among them is named once, by offset, and passed over.
+
+Invariant: `board` is the fold of complete reads of both topics. Where one of them is read again from its start (it was
+recreated, or lost its tail) so is the other, into a new fold that takes the place of the old one when it is complete.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import structlog
@@ -17,6 +21,7 @@ from heliograph.connect.records import Condition, Pair
 from heliograph.errors import ConfigError
 from heliograph.mirror.positions import partition_for
 from heliograph.state.compacted import CompactedLog
+from heliograph.state.strangers import Strangers
 from heliograph.wire import Client
 
 log = structlog.get_logger()
@@ -36,8 +41,13 @@ class Store:
         self._configs_out = CompactedLog(self._writer, file.configs.name)
         self._statuses_out = CompactedLog(self._writer, file.statuses.name)
         self._folding = Folding()
+        self._refolds = 0
+        self._changed = False  # since `board` was made; a read that failed half-way may have left it so
+        self._stale_since = 0.0  # monotonic; 0: no key is stale
+        self._configs.on_refold, self._statuses.on_refold = self._refold, self._refold
+        self._configs.on_repeat = lambda _, record: self._folding.repeated(record)
+        self._strangers = [Strangers(file.group_id, topic.name) for topic in (file.configs, file.statuses)]
         self._reading = threading.Lock()
-        self._told = 0  # strangers that were named
         self.board = Board()
         self.cluster_id = ""
 
@@ -59,27 +69,67 @@ class Store:
     def catch_up(self) -> Board:
         """Everything that is in the topics now."""
         with self._reading:
-            news = False
-            # Statuses first: one that is seen is then of a connector that is seen too, unless that was deleted. The
-            # other way round a connector that is new would have a status and no configuration: somebody to forget.
-            for _, record in self._statuses.news():
-                news = self._folding.status(record) or news
-            for _, record in self._configs.news(0):
-                news = self._folding.config(record) or news
-            if self._folding.strangers > self._told:
-                count, self._told = self._folding.strangers - self._told, self._folding.strangers
-                log.warning(
-                    "records that are not Connect's are passed over", topic=self._file.configs.name, count=count
-                )
-            if news:
-                self.board = self._folding.board()
+            before = -1
+            while before != self._refolds:
+                before = self._refolds
+                self._read()
+            if not self._folding.repairs():
+                self._stale_since = 0.0
+            elif not self._stale_since:
+                self._stale_since = time.monotonic()
+            if self._changed:
+                self.board, self._changed = self._folding.board(), False
             return self.board
+
+    def _read(self) -> None:
+        # Statuses first: one that is seen is then of a connector that is seen too, unless that was deleted. The
+        # other way round a connector that is new would have a status and no configuration: a leftover.
+        configs, statuses = self._strangers
+        for partition, record in self._statuses.news():
+            known = self._folding.strangers
+            self._changed = self._folding.status(record) or self._changed
+            if self._folding.strangers > known and not self._statuses.is_reread(partition, record.offset):
+                statuses.add(partition, record.offset, "it is no status of a connector")
+        for partition, record in self._configs.news(0):
+            known = self._folding.strangers
+            self._changed = self._folding.config(record) or self._changed
+            if self._folding.strangers > known and not self._configs.is_reread(partition, record.offset):
+                configs.add(partition, record.offset, "it is no record of a connector")
+        for one in self._strangers:
+            one.tell()
+
+    def _refold(self) -> None:
+        """One topic begins again, so the other does too. `board` stays as it is until both were read."""
+        self._refolds += 1
+        self._folding, self._changed = Folding(), True
+        self._configs.restart()
+        self._statuses.restart()
 
     def write(self, pairs: Sequence[Pair], condition: Condition | None = None) -> None:
         """To the config topic, in order; in one batch, all or none, unless they are larger than one may be."""
         headers = condition.headers() if condition is not None else ()
         for part in _parted(pairs):
             self._configs_out.append(0, part, headers=headers)
+
+    def repair(self) -> bool:
+        """Write again what counts under the keys whose last record does not count; whether there were any. As of the
+        last `catch_up`: a change that came since makes the repair void, and the next one is about that change."""
+        with self._reading:
+            due = self._folding.repairs()
+        for one in due:
+            log.warning(
+                "the last record of a key does not count: what counts is written again",
+                topic=self._file.configs.name,
+                key=one.pair[0].decode(errors="replace"),
+                version=one.repair.version,
+            )
+            self._configs_out.append(0, [one.pair], headers=one.repair.headers())
+        return bool(due)
+
+    @property
+    def stale_s(self) -> float:
+        """For how long there has been something to repair."""
+        return time.monotonic() - self._stale_since if self._stale_since else 0.0
 
     def was_overtaken(self, condition: Condition) -> bool:
         """Of what was written, once it was read again."""

@@ -16,6 +16,7 @@ from heliograph.batch import decode, legacy, scan
 from heliograph.batch.header import LOG_APPEND_TIME
 from heliograph.batch.records import Headers
 from heliograph.errors import BatchError, BrokerError
+from heliograph.topiclog import fetch_below
 from heliograph.types import Isolation, TopicPartition
 from heliograph.wire import Fetched, Metadata
 from heliograph.wire.codes import OFFSET_OUT_OF_RANGE
@@ -77,7 +78,7 @@ class Reader:
         tp = TopicPartition(self.topic, partition)
         at = first
         while at < end:
-            fetched = self._fetch(tp, at)
+            fetched = self._fetch(tp, at, end)
             if fetched is None:
                 after = self._begins(tp, at)
             else:
@@ -95,10 +96,14 @@ class Reader:
                 return  # nothing but holes up to the end
             at = after
 
-    def _fetch(self, tp: TopicPartition, at: int) -> Fetched | None:
+    def _fetch(self, tp: TopicPartition, at: int, end: int) -> Fetched | None:
         """None: the log does not have this offset (any more)."""
-        try:
+
+        def fetch() -> Fetched:
             return self.client.fetch(tp, at, max_bytes=self.fetch_bytes, isolation=self.isolation)
+
+        try:
+            return fetch_below(end, fetch, offset=at, isolation=self.isolation)
         except BrokerError as error:
             if error.code != OFFSET_OUT_OF_RANGE:
                 raise

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from heliograph.batch import Record, decode_all, encode
+from heliograph.batch import Record
 from heliograph.errors import BrokerError, WireError
 from heliograph.mirror import incidents
 from heliograph.mirror.incidents import Book, Incident
+from heliograph.topiclog import TopicReader, TopicWriter
 from heliograph.types import TopicPartition
 from heliograph.wire import Client, NewTopic
-from heliograph.wire.codes import OFFSET_OUT_OF_RANGE, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
+from heliograph.wire.codes import TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
 APPEAR_S = 30.0
-FETCH_BYTES = 4 << 20
 DAY_MS = 86_400_000
 
 # What happened is kept for a quarter of a year: longer than any log a person goes back to, and never a growing burden.
@@ -39,58 +39,44 @@ def quarantine_spec(topic: str, replication_factor: int) -> NewTopic:
 
 
 class Annals:
-    """One such topic, of one partition: what happened has an order."""
+    """One such topic, of one partition: what happened has an order. Read and written as `topiclog` says."""
 
     def __init__(self, client: Client, spec: NewTopic) -> None:
         self._client, self._spec = client, spec
         self._there = False
-        self._read_to = 0
         self._lock = threading.RLock()
+        self._reader, self._writer = TopicReader(client, spec.name), TopicWriter(client, spec.name)
         self.tp = TopicPartition(spec.name, 0)
 
     def exists(self) -> bool:
-        """Asked anew until it does."""
-        if not self._there:
-            topic = self._client.metadata([self.tp.topic]).topics.get(self.tp.topic)
-            self._there = bool(topic and topic.partitions and not topic.error)
+        """Asked again until it does."""
+        self._there = self._there or self._reader.look()
         return self._there
 
     def append(self, records: Sequence[Record]) -> None:
         """In one batch. Raises what the target says."""
         with self._lock:
             self._ensure()
-            self._client.produce(self.tp, encode(records))
+            self._writer.append(0, records)
+
+    def on_refold(self, begin: Callable[[], None]) -> None:
+        """`begin` is called before all records come again (`TopicReader`, invariant b)."""
+        self._reader.on_refold = begin
+
+    def is_reread(self, offset: int) -> bool:
+        return self._reader.is_reread(0, offset)
 
     def news(self) -> Iterator[Record]:
         """Every record since the last call, up to the end as it is now. Nothing while there is no such topic."""
         with self._lock:
             if not self.exists():
                 return
-            end = self._client.list_offsets([self.tp], at="latest")[self.tp]
-            if isinstance(end, WireError):
+            try:
+                for _, record in self._reader.read((0,)):
+                    yield record
+            except WireError:
                 self._there = False  # deleted, perhaps
-                raise end
-            if end < self._read_to:
-                self._read_to = 0  # made anew
-            while self._read_to < end:
-                yield from self._read(end)
-
-    def _read(self, end: int) -> Iterator[Record]:
-        before = self._read_to
-        try:
-            part = self._client.fetch(self.tp, before, max_bytes=FETCH_BYTES)
-        except BrokerError as error:
-            if error.code != OFFSET_OUT_OF_RANGE:
                 raise
-            start = self._client.list_offsets([self.tp], at="earliest")[self.tp]
-            self._read_to = start if isinstance(start, int) and start > before else end  # retention took the beginning
-            return
-        for record, next_offset in decode_all(part.records):
-            if record is not None and record.offset >= before:
-                yield record
-            self._read_to = max(self._read_to, next_offset)
-        if self._read_to == before:
-            self._read_to = end  # nothing but holes up to the end
 
     def _ensure(self) -> None:
         if self.exists():
@@ -119,9 +105,14 @@ class IncidentLog:
         self.book.add(key, value)
 
     def catch_up(self) -> list[Incident]:
-        """What is new, this flow's alone."""
-        found = [self.book.add(record.key, record.value) for record in self._annals.news()]
-        return [incident for incident in found if incident is not None]
+        """What is new, this flow's alone. The book keeps what the topic has lost: records that were passed over stay
+        out of their producer id's count, whatever became of the topic. So a refold only adds."""
+        found: list[Incident] = []
+        for record in self._annals.news():
+            incident = self.book.add(record.key, record.value)
+            if incident is not None and not self._annals.is_reread(record.offset):
+                found.append(incident)
+        return found
 
 
 def why_not(error: WireError, topic: str) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from heliograph.batch import Header, Record, decode, headers
 from heliograph.errors import BatchError
 from heliograph.mirror.offsetmap import Span
+from heliograph.topiclog import fetch_below
 from heliograph.types import TopicPartition
 from heliograph.wire import Fetched
 
@@ -50,8 +52,9 @@ def stretch(client: Fetching, tp: TopicPartition, first: int, end: int) -> Itera
     """Every record from `first` to before `end`, each with the header of its batch."""
     at = first
     while at < end:
-        fetched = memoryview(client.fetch(tp, at, max_bytes=FETCH_BYTES).records)
         before, place = at, 0
+        found = fetch_below(end, partial(client.fetch, tp, at, max_bytes=FETCH_BYTES), offset=at)
+        fetched = memoryview(found.records)
         for head in headers(fetched):
             if not head.control:
                 batch = fetched[place : place + head.size_bytes]

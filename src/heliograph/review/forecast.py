@@ -237,6 +237,9 @@ class _Positions(PositionsLog):
     def catch_up(self) -> Mapping[TopicPartition, Position]:
         return super().catch_up() if self.find() else self.known
 
+    def _restore(self, lost: Sequence[tuple[TopicPartition, Position]]) -> None:
+        """A plan writes nothing."""
+
     def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
         self.anew |= entries.keys()
         self.known |= {tp: position for tp, position in entries.items() if position is not None}

@@ -1,7 +1,8 @@
 """A compacted topic that holds state: made when missing, appended to, read to its end again and again.
 
 Positions, the offset map, checkpoints, heartbeats and offset syncs all live in one. What the records mean is the
-caller's business, and so is nonsense among them.
+caller's business, and so is nonsense among them. What a complete read is, and what a write is that counts once, is
+`topiclog`'s.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from heliograph.batch import Record, decode_all, encode
+from heliograph.batch import Record
 from heliograph.batch.records import Headers
-from heliograph.errors import BrokerError, ConfigError, WireError
+from heliograph.errors import BrokerError, ConfigError
+from heliograph.topiclog import TopicReader, TopicWriter
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client, NewTopic
 from heliograph.wire.codes import (
@@ -21,17 +23,14 @@ from heliograph.wire.codes import (
     broker_error,
 )
 
-FETCH_BYTES = 4 << 20
 BATCH_RECORDS = 2000  # per append: well below any limit of a batch's size
 APPEAR_S = 30.0
 
 
-class CompactedLog:
+class CompactedLog(TopicReader):
     def __init__(self, client: Client, topic: str) -> None:
-        self._client = client
-        self.topic = topic
-        self.partitions = 0
-        self._read_to: dict[int, int] = {}
+        super().__init__(client, topic)
+        self._writer = TopicWriter(client, topic)
 
     def ensure(self, partitions: int, replication_factor: int, key: str) -> None:
         """Made as MM2 would: compacted. `key` is what the replication factor is called in the file."""
@@ -73,8 +72,8 @@ class CompactedLog:
         self.ensure(flow.offset_storage_partitions, flow.offset_storage_replication_factor, key)
 
     def count(self) -> int:
-        topic = self._client.metadata([self.topic]).topics.get(self.topic)
-        self.partitions = len(topic.partitions) if topic and not topic.error else 0
+        if not self.look():
+            self.partitions = 0
         return self.partitions
 
     def append(
@@ -84,40 +83,17 @@ class CompactedLog:
         timestamp_ms: int = 0,
         headers: Headers = (),
     ) -> None:
-        """`headers`: of every record."""
+        """`headers`: of every record. A batch is stored once (`TopicWriter`); several are appended one by one."""
         now_ms = timestamp_ms or time.time_ns() // 1_000_000
         for begin in range(0, len(pairs), BATCH_RECORDS):
             part = pairs[begin : begin + BATCH_RECORDS]
-            records = [Record(i, now_ms, key, value, headers) for i, (key, value) in enumerate(part)]
-            self._client.produce(TopicPartition(self.topic, partition), encode(records))
+            self._writer.append(partition, [Record(0, now_ms, key, value, headers) for key, value in part])
 
     def news(self, partition: int | None = None) -> Iterator[tuple[int, Record]]:
-        """Every record since the last call with its partition (or of one), up to the ends as they are now."""
-        wanted = range(self.partitions) if partition is None else (partition,)
-        tps = [TopicPartition(self.topic, p) for p in wanted]
-        ends = self._client.list_offsets(tps, at="latest")
-        for tp in tps:
-            end = ends[tp]
-            if isinstance(end, WireError):
-                raise end
-            for record in self._read(tp, end):
-                yield tp.partition, record
+        """Every record since the last call with its partition (or of one), up to the ends as they are now. After a
+        refold all of them come again; `on_refold` was called before."""
+        return self.read(None if partition is None else (partition,))
 
     def between(self, partition: int, first: int, end: int) -> list[Record]:
         """The records of a stretch, whatever was read before; that is left as it is."""
-        looking = CompactedLog(self._client, self.topic)
-        looking._read_to[partition] = first
-        return [one for one in looking._read(TopicPartition(self.topic, partition), end) if one.offset < end]
-
-    def _read(self, tp: TopicPartition, end: int) -> Iterator[Record]:
-        at = self._read_to.get(tp.partition, 0)
-        while at < end:
-            part = self._client.fetch(tp, at, max_bytes=FETCH_BYTES)
-            before = at
-            for record, next_offset in decode_all(part.records):
-                if record is not None and record.offset >= at:
-                    yield record
-                at = max(at, next_offset)
-            if at == before:
-                at = end  # a compacted-away tail: nothing but holes up to the end
-        self._read_to[tp.partition] = at
+        return list(self.stretch(partition, first, end))

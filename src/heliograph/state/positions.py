@@ -2,15 +2,23 @@
 
 Owned by the coordinator. Tasks only append to the topic (`mirror.task`). Records that make no sense are named and
 passed over; an offset that can be read and cannot be is taken back by `doubt`.
+
+Invariants:
+  a. `known` is what the topic says: the fold of a complete read. After a refold (the topic was recreated, or lost its
+     tail) the old fold stays until the new one is complete.
+  b. What the topic has lost and this process has read is written again before `known` changes: a partition without its
+     position would be claimed anew and copied twice. Records that came after the loss stand.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
+
+import structlog
 
 from heliograph import policy
 from heliograph.batch import Record
@@ -32,6 +40,8 @@ from heliograph.state.strangers import Strangers
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 
+log = structlog.get_logger()
+
 REMEMBERED = 8  # positions of an era: MM2 adds one a minute, and all but the last few will not be needed
 
 
@@ -45,6 +55,8 @@ class PositionsLog:
         self.known: dict[TopicPartition, Position] = {}
         # Of those whose last record has no producer id: this and the ones before, back to the last claimed one.
         self._era: dict[TopicPartition, list[Heard]] = {}
+        self._refolded: Folded | None = None  # a refold that is not complete yet
+        self._log.on_refold = self._begin_refold
         self._lock = threading.RLock()  # the planner's thread, and those of tasks that start again
 
     @property
@@ -65,10 +77,47 @@ class PositionsLog:
     def catch_up(self) -> Mapping[TopicPartition, Position]:
         """Read everything new and fold it in."""
         with self._lock:
-            for partition, record in self._log.news():
-                self._fold(partition, record)
-            self._strangers.tell()
+            self._read()
+            while (refolded := self._refolded) is not None:
+                self._restore(self._lost(refolded))
+                self._read()
+                if self._refolded is refolded:  # complete, with what was written again
+                    self.known, self._era, self._refolded = refolded.known, refolded.era, None
             return self.known
+
+    def _read(self) -> None:
+        for partition, record in self._log.news():
+            self._fold(partition, record)
+        self._strangers.tell()
+
+    def _begin_refold(self) -> None:
+        self._refolded = Folded()
+
+    def _lost(self, refolded: Folded) -> list[tuple[TopicPartition, Position]]:
+        """Invariant b: records to write. A claim of a later era than the topic has needs the beginning of its era."""
+        lost: list[tuple[TopicPartition, Position]] = []
+        for tp, before in self.known.items():
+            now = refolded.known.get(tp)
+            if tp in refolded.changed or (now is not None and _ids(now) == _ids(before) and before.claimed):
+                continue  # of one producer id all positions are true (invariant c of positions)
+            if now == before:
+                continue
+            if now is not None and before.claimed:
+                lost.append((tp, Position(before.next_offset)))
+            lost.append((tp, before))
+        return lost
+
+    def _restore(self, lost: Sequence[tuple[TopicPartition, Position]]) -> None:
+        if not lost:
+            return
+        log.warning(
+            "the positions topic was recreated or lost its tail: what it lost is written again",
+            flow=self._flow.name,
+            topic=self._log.topic,
+            partitions=len({tp for tp, _ in lost}),
+            fix="to start over, stop the flow and use `heliograph offsets reset`",
+        )
+        self._append(lost)
 
     def learn(
         self,
@@ -134,8 +183,11 @@ class PositionsLog:
 
     def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
         """None: it has none any more."""
+        self._append(list(entries.items()))
+
+    def _append(self, entries: Iterable[tuple[TopicPartition, Position | None]]) -> None:
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for tp, position in entries.items():
+        for tp, position in entries:
             key = key_of(self._alias, tp, self._under[0])
             value = None if position is None else encode(position)
             by_partition.setdefault(partition_for(key, self.partitions), []).append((key, value))
@@ -168,30 +220,37 @@ class PositionsLog:
         self.catch_up()
 
     def _fold(self, partition: int, record: Record) -> None:
+        into = self._refolded
+        known, era = (self.known, self._era) if into is None else (into.known, into.era)
+        reread = self._log.is_reread(partition, record.offset)
         tp = partition_of_key(record.key, self._alias, self._under)
         if tp is None:
-            if not is_for_others(record.key, self._alias, self._under):
+            if not reread and not is_for_others(record.key, self._alias, self._under):
                 self._strangers.add(partition, record.offset, "its key is no connector's")
             return
         if record.value is not None and decode(record.value) is None:
-            self._strangers.add(partition, record.offset, f"it is no position of {tp}")
+            if not reread:
+                self._strangers.add(partition, record.offset, f"it is no position of {tp}")
             return
-        before = self.known.get(tp)
+        if into is not None and not reread:
+            into.changed.add(tp)
+        before = known.get(tp)
         position = fold(before, record.value)
         if position is None:
-            self.known.pop(tp, None)
+            known.pop(tp, None)
         else:
-            self.known[tp] = position
+            known[tp] = position
         if position is None or position.claimed:
-            self._era.pop(tp, None)
+            era.pop(tp, None)
         else:
-            self._remember(tp, before, Heard(position, partition, record.offset))
+            era[tp] = _remembered(era.get(tp), before, Heard(position, partition, record.offset))
 
-    def _remember(self, tp: TopicPartition, before: Position | None, new: Heard) -> None:
-        """Rising: what is not before a newer one will never be gone back to."""
-        heard = self._era.get(tp) or ([Heard(before, -1, -1)] if before is not None else [])
-        kept = [one for one in heard if one.position.next_offset < new.position.next_offset]
-        self._era[tp] = [*kept, new][-REMEMBERED:]
+
+def _remembered(heard: list[Heard] | None, before: Position | None, new: Heard) -> list[Heard]:
+    """Rising: what is not before a newer one will never be gone back to."""
+    heard = heard or ([Heard(before, -1, -1)] if before is not None else [])
+    kept = [one for one in heard if one.position.next_offset < new.position.next_offset]
+    return [*kept, new][-REMEMBERED:]
 
 
 class Wanted(NamedTuple):
@@ -221,3 +280,12 @@ class Heard(NamedTuple):
     position: Position
     partition: int
     offset: int
+
+
+@dataclass(slots=True)
+class Folded:
+    """The topic from its start, while it is read again. `changed`: those with records that were not read before."""
+
+    known: dict[TopicPartition, Position] = field(default_factory=dict)
+    era: dict[TopicPartition, list[Heard]] = field(default_factory=dict)
+    changed: set[TopicPartition] = field(default_factory=set)

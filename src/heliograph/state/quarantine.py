@@ -48,9 +48,13 @@ class Quarantine:
         self._client, self._alias = client, flow.source.alias
         self._annals = Annals(client, topic_of(flow))
         self._kept: dict[bytes, Kept] = {}
+        self._annals.on_refold(self._forget)
+
+    def _forget(self) -> None:
+        self._kept = {}
 
     def read(self) -> list[Kept]:
-        """All that is in it, in the order of where they stood."""
+        """All that is in it, in the order of where they stood. What an error left half read is read on next time."""
         for record in self._annals.news():
             found = quarantine.read(record, self._alias)
             if found is None:

@@ -5,17 +5,20 @@ connections and never blocks. One lock: a Client may be shared by threads, and s
 
 Retries: lost and unreachable brokers always, with backoff, until the call's timeout; error codes where it says so. A
 lost connection may hide a call that was done, so what is retried here is safe to do twice (a second CreateTopics says
-TOPIC_ALREADY_EXISTS; a batch with a sequence is stored once).
+TOPIC_ALREADY_EXISTS; a batch with a sequence is stored once). A batch without a sequence is not sent again once the
+broker may have stored it: the caller gets an error and the outcome is unknown.
 """
 
 from __future__ import annotations
 
+import struct
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, ConnectionLost, TimedOut
 from heliograph.types import Isolation, TopicPartition
 from heliograph.wire import acls, codes, groups, topics
 from heliograph.wire.acks import Produced, produced
@@ -37,6 +40,9 @@ _TIMESTAMPS = {"earliest": -2, "latest": -1, "log_end": -1}
 _CONSUMER_REPLICA_ID, _DEBUGGING_REPLICA_ID = -1, -2
 # Of a call that brings records, at least: over a slow link a batch takes its time, however short calls are to be.
 FETCH_S = 30.0
+# Error codes after which the leader has the batch in its log all the same: not replicated in time.
+_MAYBE_STORED = frozenset({codes.REQUEST_TIMED_OUT, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_PRODUCER_ID, _INT64 = slice(43, 51), struct.Struct(">q")  # of a v2 record batch; `batch` is not ours to import
 # Requests in flight at a time when many are sent on one connection: enough to hide a long round trip.
 _PIPELINE = 64
 
@@ -91,6 +97,32 @@ class Client(Calls):
             return self._read(answer, lambda part: int(part.offset))
 
         return self._per_leader(tps, ask, timeout_s, each_s=QUESTION_S)
+
+    def epoch_end_offsets(
+        self, epochs: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int | BrokerError]:
+        """Where the records of each leader epoch end in the log as it is now (KIP-320); -1: the leader does not know
+        the epoch. Below an offset that was read in that epoch, the log was truncated since."""
+
+        def ask(broker: int, group: list[TopicPartition], left_s: float) -> dict[TopicPartition, int | BrokerError]:
+            named = [
+                {
+                    "topic": name,
+                    "partitions": [{"partition": p, "leader_epoch": epochs[TopicPartition(name, p)]} for p in parts],
+                }
+                for name, parts in _by_topic(group).items()
+            ]
+            answer = self.call(
+                "offset_for_leader_epoch", broker=broker, timeout_s=left_s, retry=False, replica_id=-1, topics=named
+            )
+            found: dict[TopicPartition, int | BrokerError] = {}
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    tp, code = TopicPartition(str(topic.topic), int(part.partition)), int(part.error_code)
+                    found[tp] = self._error(code, tp) if code else int(part.end_offset)
+            return found
+
+        return self._per_leader(epochs, ask, timeout_s, each_s=QUESTION_S)
 
     def describe_producers(
         self, tps: Iterable[TopicPartition], *, timeout_s: float | None = None
@@ -219,7 +251,9 @@ class Client(Calls):
     # -- small reads and writes --------------------------------------------------------------------------------------
 
     def produce(self, tp: TopicPartition, batch: Buffer, *, acks: int = -1, timeout_s: float | None = None) -> Produced:
-        """Append one batch; waits for the leader's word. Raises BrokerError if it says no for good."""
+        """Append one batch; waits for the leader's word. Raises BrokerError if it says no for good. A batch with a
+        sequence is sent until it is acknowledged; one without is sent again only while it cannot be stored yet."""
+        stored_once = _has_sequence(batch)
 
         def ask(
             broker: int, group: list[TopicPartition], left_s: float
@@ -230,10 +264,21 @@ class Client(Calls):
                 request = produce_request(connection.version("produce"), parts, acks=acks, timeout_ms=timeout_ms)
                 return produced(connection.call(request, timeout_s=end - time.monotonic()))[0]
 
-            result = self._with(send, broker=broker, timeout_s=left_s, retry=False)
+            try:
+                result = self._with(send, broker=broker, timeout_s=left_s, retry=False)
+            except (ConnectionLost, TimedOut) as error:
+                if stored_once:
+                    raise
+                raise self._unknown_outcome(tp, error.message) from error
+            if result.error in _MAYBE_STORED and not stored_once:
+                raise self._unknown_outcome(tp, result.message)
             return {tp: self._error(result.error, tp, result.message) if result.error else result}
 
         return _value(self._per_leader([tp], ask, timeout_s)[tp])
+
+    def _unknown_outcome(self, tp: TopicPartition, why: str) -> BrokerError:
+        text = f"the batch has no sequence and may have been stored, so it is not sent again: {why}"
+        return self._error(codes.REQUEST_TIMED_OUT, tp, text)
 
     def fetch(
         self,
@@ -243,13 +288,19 @@ class Client(Calls):
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 0,
         isolation: Isolation = "read_uncommitted",
+        topic_id: uuid.UUID | None = None,
         timeout_s: float | None = None,
     ) -> Fetched:
-        """One read of one partition, outside any session. Raises BrokerError (OFFSET_OUT_OF_RANGE, say)."""
+        """One read of one partition, outside any session. Raises BrokerError (OFFSET_OUT_OF_RANGE, say). With
+        `topic_id`, only from the topic with this id: INCONSISTENT_TOPIC_ID once the name belongs to another."""
+        pinned = topic_id
 
         def ask(broker: int, group: list[TopicPartition], left_s: float) -> dict[TopicPartition, Fetched | BrokerError]:
             def send(connection: Connection, end: float) -> Fetched | None:
                 topic_id = self._topic_id(tp.topic)
+                if pinned is not None and topic_id != pinned:
+                    text = f"the topic was recreated: its id is {topic_id}, not {pinned}"
+                    raise self._error(codes.INCONSISTENT_TOPIC_ID, tp, text)
                 at_most = FIRST_VERSION_WITH_TOPIC_IDS - 1 if topic_id is None else None
                 once = FetchSession(
                     connection.version("fetch", at_most=at_most),
@@ -275,6 +326,11 @@ def _value(result: T | BrokerError) -> T:
     if isinstance(result, BrokerError):
         raise result
     return result
+
+
+def _has_sequence(batch: Buffer) -> bool:
+    """Whether a v2 batch names a producer id: brokers store such a batch once."""
+    return len(batch) >= _PRODUCER_ID.stop and _INT64.unpack(bytes(batch[_PRODUCER_ID]))[0] >= 0
 
 
 def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -55,6 +55,7 @@ FETCH_SESSION_ID_NOT_FOUND = 70
 INVALID_FETCH_SESSION_EPOCH = 71
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
+OFFSET_NOT_AVAILABLE = 78
 INVALID_RECORD = 87
 UNKNOWN_TOPIC_ID = 100
 INCONSISTENT_TOPIC_ID = 103
@@ -115,6 +116,7 @@ _FIXES: Mapping[int, str] = {
     KAFKA_STORAGE_ERROR: "A disk of the broker failed or is full, its log says which: make room, then restart the "
     "broker, which takes a log directory back only then",
     SASL_AUTHENTICATION_FAILED: "Check the credentials",
+    OFFSET_NOT_AVAILABLE: "The partition's leader is new and does not serve all records yet: try again",
     INVALID_RECORD: "The broker refused a record: a compacted topic needs keys, for one",
 }
 

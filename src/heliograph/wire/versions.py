@@ -26,6 +26,7 @@ SPOKEN: Mapping[str, tuple[int, int]] = {
     "sasl_handshake": (1, 1),  # v0 would leave SASL unframed
     "sasl_authenticate": (0, 2),
     "init_producer_id": (1, 5),  # v6 is about two-phase commit
+    "offset_for_leader_epoch": (3, 4),  # v3: asked by consumers, not by replicas
     "describe_producers": (0, 0),
     "create_topics": (4, 7),  # v4: the broker's own defaults by -1
     "create_partitions": (1, 3),
