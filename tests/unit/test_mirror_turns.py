@@ -139,6 +139,7 @@ def a_target(monkeypatch: pytest.MonkeyPatch, lanes: list[Lane]) -> Iterator[tup
     warm()
     monkeypatch.setattr(append, "Brokers", Brokers)
     monkeypatch.setattr("heliograph.mirror.pace.NEAR_REQUEST_BYTES", REQUEST_BYTES)
+    monkeypatch.setattr("heliograph.mirror.pace.PLAIN_BYTES", 0)  # turns are counted in batches: none is merged
     monkeypatch.setattr(append, "produce_request", lambda version, parts: parts)
     monkeypatch.setattr(append, "produced", lambda response: response)
     ignore: Callable[..., None] = lambda *_: None  # noqa: E731
