@@ -47,8 +47,6 @@ _LZ4_HEADER = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK = 64 << 10
 _LZ4_STORED = 0x80000000
 _LZ4_MAX_RATIO = 255
-_LZ4_FAST: dict[str, Any] = {"mode": "fast", "acceleration": 1}
-_LZ4_TIGHT: dict[str, Any] = {"mode": "high_compression", "compression": 9}
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK = 128 << 10
 _UNKNOWN_BOUND = 1 << 62
@@ -200,19 +198,11 @@ def _unlz4(data: Bytes, limit_bytes: int) -> Bytes:
 
 
 def _lz4(data: Bytes) -> bytes:
-    return _lz4_frame(data, _LZ4_FAST)
-
-
-def _lz4_tight(data: Bytes) -> bytes:
-    return _lz4_frame(data, _LZ4_TIGHT)
-
-
-def _lz4_frame(data: Bytes, settings: dict[str, Any]) -> bytes:
     view = memoryview(data)
     out: list[Bytes] = [_LZ4_HEADER]
     for at in range(0, len(view), _LZ4_BLOCK):
         plain = view[at : at + _LZ4_BLOCK]
-        block = _cramjam.lz4.compress_block(plain, store_size=False, **settings)
+        block = _cramjam.lz4.compress_block(plain, mode="fast", acceleration=1, store_size=False)
         if len(block) < len(plain):
             out += (_U32.pack(len(block)), block)
         else:
@@ -262,6 +252,6 @@ _PACK: dict[int, Callable[[Bytes], Bytes]] = {GZIP: _gzip, SNAPPY: _snap, LZ4: _
 _PACK_TIGHT: dict[int, Callable[[Bytes], Bytes]] = {
     GZIP: _gzip_tight,
     SNAPPY: _snap,  # has no levels
-    LZ4: _lz4_tight,
+    LZ4: _lz4,  # has levels, but cramjam's blocks come out the same at all of them
     ZSTD: _zstd_tight,
 }

@@ -64,6 +64,7 @@ TASK_BYTES = 64 << 20
 LEAST_PARTITION_BYTES = 256 << 10
 
 SHORT_S = 0.01  # between two checks whether memory is free again
+PROBE_BYTES = 16 << 10  # fetched of a partition whose target took nothing: enough to see whether it does now
 LOOK_EVERY_S = 1.0  # between two checks for lanes that hold memory and do not move
 
 # A batch whose length field says more is corrupt: a response that held it would exceed `connection.FRAME_LIMIT_BYTES`.
@@ -119,6 +120,7 @@ class Source:
         self._passed_over: set[TopicPartition] = set()  # their part of a response was dropped: too much was unpacked
         self._short: set[int] = set()  # sessions that wait for memory
         self._short_until = 0.0
+        self._probed: set[Lane] = set()  # lanes that gave up what they held, until the target takes a batch of them
         self._look_at = 0.0  # when to check for lanes that do not move
         self.stopped = False
         for bundle in self._bundles.values():
@@ -176,6 +178,7 @@ class Source:
             partition=str(lane.spec.tp), remote=str(lane.spec.remote), bytes=lane.queued_bytes,
         )  # fmt: skip
         lane.discard()
+        self._probed.add(lane)
         self._memory.note(lane)
         if lane in self._bundles[lane.spec.tp].reading:
             self.leave(lane)
@@ -255,6 +258,7 @@ class Source:
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""
         self._memory.note(lane)
+        self._probed.discard(lane)
         if not self._stalled:
             return
         if lane in self._stalled and self._has_drained(lane):
@@ -286,7 +290,10 @@ class Source:
             max_wait_ms=LONG_POLL_MS,
             max_bytes=FETCH_BYTES,
         )
-        self._pullers[node] = Puller(node, connection, session)
+        self._pullers[node] = puller = Puller(node, connection, session)
+        if puller.is_history:  # until now these went with the live ones, and filled their memory
+            for tp in [tp for tp in self._fetched_at if self._bundles[tp].history]:
+                self._place(self._bundles[tp])
         self.tick(time.monotonic())
 
     def lost(self, node: int, error: HeliographError) -> None:
@@ -403,7 +410,7 @@ class Source:
             ways.judge(lane, len(part.records), came)
             self._memory.note(lane)
             waits = lane not in bundle.reading  # before a record that is nobody's
-            enough = lane.queued_bytes >= LANE_BYTES or len(lane.chunks) >= LANE_CHUNKS
+            enough = lane.queued_bytes >= LANE_BYTES or len(lane.chunks) >= LANE_CHUNKS or lane in self._probed
             if not waits and (enough or self._full(lane)):
                 self.leave(lane)
                 self._stalled.add(lane)
@@ -504,7 +511,8 @@ class Source:
             puller.unseat(bundle.tp)
 
     def _want(self, puller: Puller, bundle: Bundle) -> None:
-        puller.seat(bundle, self._wide.get(bundle.tp, self._partition_bytes))
+        usual = PROBE_BYTES if self._probed and not self._probed.isdisjoint(bundle.reading) else self._partition_bytes
+        puller.seat(bundle, self._wide.get(bundle.tp, usual))
 
     def _pull_all(self) -> None:
         for puller in list(self._pullers.values()):

@@ -104,7 +104,7 @@ class Memory:
         """Lanes of a full pool that have to give up what they hold (invariant d)."""
         look = self._looks[history]
         before, look.places = look.places, {}
-        if self._totals[history] < most_bytes:
+        if self._totals[history] < most_bytes - LEAST_ROOM_BYTES:
             return []
         moved, found = False, []
         for lane, (was_history, _) in self._held.items():
