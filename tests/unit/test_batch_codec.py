@@ -97,3 +97,30 @@ def test_a_codec_nobody_knows() -> None:
     with pytest.raises(UnknownCodec, match="none, gzip"):
         compress(7, b"")
     assert [codecs.name_of(n) for n in range(6)] == ["none", "gzip", "snappy", "lz4", "zstd", "codec 5"]
+
+
+def test_snappy_streams_that_were_joined_are_read_as_java_reads_them() -> None:
+    first, second = (bytes(compress(SNAPPY, text)) for text in (b"hello " * 500, b"world " * 700))
+    assert bytes(decompress(SNAPPY, first + second)) == b"hello " * 500 + b"world " * 700
+
+
+@pytest.mark.parametrize("behind", [b"\0", b"\0" * 8, b"\0" * 100, b"\x1f\x8b\x08", b"no member at all, 30 bytes..."])
+def test_what_follows_the_last_gzip_member_is_ignored_as_java_does(behind: bytes) -> None:
+    assert decompress(GZIP, gzip.compress(b"x" * 100) + behind) == b"x" * 100
+
+
+def test_gzip_members_without_end_are_held_to_the_limit_together() -> None:
+    members = gzip.compress(bytes(1000)) * 3 + gzip.compress(b"") * 2000
+    assert len(decompress(GZIP, members)) == 3000
+    with pytest.raises(CorruptBatch, match="more than 2,999 bytes"):
+        decompress(GZIP, members, limit_bytes=2999)
+    with pytest.raises(CorruptBatch, match="too early"):
+        decompress(GZIP, members + gzip.compress(NOISE)[:-20])
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_packed_tightly_it_is_read_as_ever(number: int) -> None:
+    data = b"".join(b'{"id":%d,"state":"ok","text":"%d lorem ipsum"}' % (n * 7919 % 10_007, n) for n in range(20_000))
+    tight = compress(number, data, tight=True)
+    assert len(tight) < len(compress(number, data)) or number in (SNAPPY, LZ4)
+    assert bytes(decompress(number, bytes(tight))) == data

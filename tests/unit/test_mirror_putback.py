@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from heliograph.batch import Limits, Record, decode, encode, warm
+from heliograph.batch import Chunk, Limits, Record, decode, encode, warm
 from heliograph.batch.demux import Strange
 from heliograph.batch.labels import NAMES, Stamp, write
 from heliograph.mirror import fetch
@@ -310,10 +310,12 @@ def test_a_strand_that_does_not_move_holds_up_none_that_holds_nothing(
     if not room:
         monkeypatch.setattr(fetch, "TASK_BYTES", fetch.LANE_BYTES)
         monkeypatch.setattr(source, "_room", dict.fromkeys(source._room, fetch.LANE_BYTES))
-    stuck.queued_bytes = fetch.LANE_BYTES
+    held = encode([Record(stuck.fetch_offset, 1, None, bytes(fetch.LANE_BYTES))])
+    stuck.push(Chunk(held, wanted=stuck.fetch_offset, limits=Limits()))
     for lane in (stuck, empty):
         source.leave(lane)
         source._stalled.add(lane)
+        source.drained(lane)
     for now in (1.0, 2.0):
         stuck.acked = replace(stuck.acked, next_offset=stuck.acked.next_offset + 1)
         source.tick(now)

@@ -16,6 +16,7 @@ from heliograph.mirror import append
 from heliograph.mirror.append import REQUESTS_IN_FLIGHT, Target
 from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.pace import BACKOFF_MOST_S, backoff_s
 from heliograph.mirror.positions import Position
 from heliograph.mirror.turns import Party, Turns, party_of, shares
 from heliograph.types import Cluster, TopicPartition
@@ -139,6 +140,7 @@ def a_target(monkeypatch: pytest.MonkeyPatch, lanes: list[Lane]) -> Iterator[tup
     warm()
     monkeypatch.setattr(append, "Brokers", Brokers)
     monkeypatch.setattr("heliograph.mirror.pace.NEAR_REQUEST_BYTES", REQUEST_BYTES)
+    monkeypatch.setattr("heliograph.mirror.pace.PLAIN_BYTES", 0)  # turns are counted in batches: none is merged
     monkeypatch.setattr(append, "produce_request", lambda version, parts: parts)
     monkeypatch.setattr(append, "produced", lambda response: response)
     with selectors.DefaultSelector() as selector:
@@ -224,3 +226,62 @@ def test_a_lane_that_a_full_request_left_out_is_in_the_next_one_also_without_spo
         flood(target, wire, lanes, 30, 6_000, turns=40)
     served = Counter(part for parts in wire.requests for _, part, _ in parts)
     assert max(served.values()) - min(served.values()) <= 2
+
+
+@pytest.mark.parametrize("strands", [0, 2])
+def test_small_batches_of_one_spoke_take_no_place_in_flight_from_another_that_floods(
+    monkeypatch: pytest.MonkeyPatch, strands: int
+) -> None:
+    """A request of one small batch takes one of five places as a full one does: it is filled up with those ahead."""
+    sent: dict[bool, Counter[str]] = {}
+    for beside in (False, True):
+        floods = [a_lane("flood", number, strands=strands) for number in range(8)]
+        quiet = a_lane("quiet", 0, strands=strands)
+        with a_target(monkeypatch, [*floods, quiet]) as (target, wire):
+            for lane in floods:
+                fill(lane, 200, 6_000)
+                target.wake(lane)
+            for turn in range(100):
+                if beside:
+                    fill(quiet, 1, 100)
+                    target.wake(quiet)
+                target.push(0.0)
+                answer(target, wire, turn)
+            sent[beside] = Counter()
+            for parts in wire.requests[:100]:
+                assert len({(topic, part) for topic, part, _ in parts}) == len(parts), "one batch of a partition"
+                for topic, _, data in parts:
+                    sent[beside][topic] += len(data)
+    assert sent[True]["quiet.t"]
+    assert sent[True]["flood.t"] > 0.9 * sent[False]["flood.t"]
+
+
+def test_what_filled_up_a_request_is_not_held_against_a_party_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would have to wait for as much as the others left it, once they flood too."""
+    first = [a_lane("first", number) for number in range(4)]
+    other = [a_lane("other", number) for number in range(4)]
+    with a_target(monkeypatch, [*first, *other]) as (target, wire):
+        for lane in first:
+            fill(lane, 300, 3_000)
+            target.wake(lane)
+        for turn in range(100):
+            fill(other[0], 1, 100)
+            target.wake(other[0])
+            target.push(0.0)
+            answer(target, wire, turn)
+        for lane in other:
+            fill(lane, 60, 3_000)
+            target.wake(lane)
+        for turn in range(100, 140):
+            target.push(0.0)
+            answer(target, wire, turn)
+    sent: Counter[str] = Counter()
+    for parts in wire.requests[105:140]:
+        for topic, _, data in parts:
+            sent[topic] += len(data)
+    assert sent["first.t"] / sent["other.t"] == pytest.approx(1, rel=0.3)
+
+
+def test_a_thousand_failures_in_a_row_wait_as_long_as_ten() -> None:
+    assert backoff_s(5_001) == backoff_s(10) == BACKOFF_MOST_S
+    assert backoff_s(1) < backoff_s(2)

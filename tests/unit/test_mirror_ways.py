@@ -195,7 +195,7 @@ def test_a_lane_between_the_bounds_stays_what_it_was() -> None:
 
 def test_stalled_history_does_not_take_the_memory_of_live_lanes(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "LANE_BYTES", 1 << 20)
-    monkeypatch.setattr(fetch, "TASK_BYTES", 1 << 20)
+    monkeypatch.setattr(fetch, "TASK_BYTES", 3 << 19)  # two answers fill it
     with a_source() as source:
         open_(source, NODE)
         open_(source, HISTORY_KEY)

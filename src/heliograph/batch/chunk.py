@@ -9,7 +9,10 @@ A. The pieces of a chunk hold, in order, each record at or after `wanted` that i
    aborted one nor dropped by `skip`, with its key, value, headers and timestamp. Nothing else, nothing twice.
 B. Every piece passes the broker's checks: offset deltas 0, 1, 2 …, count as declared, CreateTime, not too large.
 C. When `take` raises, the chunk stands where it stood before. So `skip(1)` steps over a record that is too large.
-D. A batch passes as it stands only if its `lastOffsetDelta + 1 == count`. Nothing inside needs a look then: the
+D. Whether a record is too large (`RecordTooLarge`) depends on the record, the codec of its source batch and the
+   target's limit, never on its neighbours: two writers that read the same log in different pieces agree. So batches
+   above the limit are not merged, and a record that fits no piece is tried in a batch of its own before it is refused.
+E. A batch passes as it stands only if its `lastOffsetDelta + 1 == count`. Nothing inside needs a look then: the
    source's broker numbered the records 0, 1, 2 … when they came in, cleaning only takes records away, and what takes
    one away makes the count smaller than the span.
 """
@@ -34,6 +37,10 @@ from heliograph.errors import BatchError, CorruptBatch, RecordTooLarge
 # Unpacked, a merged batch may be so large. Small compressed batches of very regular data would else grow without end.
 UNPACKED_BYTES = 8 << 20
 
+# A record that is too large by less than this factor is packed at its codec's tightest level before it is refused: its
+# producer may have done so, and the same record passes where its batch need not be rewritten. No level saves more.
+TIGHT_SAVES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -54,8 +61,8 @@ class Chunk:
 
     __slots__ = (
         "_array", "_check_crc", "_drop", "_limits", "_looked_at", "_past", "_payload", "_payload_row", "_row",
-        "_rows", "_settled", "_view", "_wanted", "next_offset", "remaining_bytes", "remaining_records",
-        "skipped_aborted", "skipped_control", "skipped_empty",
+        "_rows", "_settled", "_shared", "_view", "_wanted", "held_bytes", "next_offset", "remaining_bytes",
+        "remaining_records", "skipped_aborted", "skipped_control", "skipped_empty",
     )  # fmt: skip
 
     def __init__(
@@ -67,8 +74,10 @@ class Chunk:
         read_committed: bool = True,
         limits: Limits,
         check_crc: bool = True,
+        shared: bool = False,
     ) -> None:
-        """`aborted` is the fetch response's own list of (producer id, first offset); it holds for this buffer only."""
+        """`aborted` is the fetch response's own list of (producer id, first offset); it holds for this buffer only.
+        `shared`: the buffer is one of `sharing.Shares`, whose batches are unpacked and name the codec they came in."""
         found = find(records, wanted, aborted, read_committed, check_crc)
         if found.problem == c.OLD_FORMAT:
             records = legacy.upgrade(memoryview(records), check_crc)
@@ -76,9 +85,11 @@ class Chunk:
         if found.problem and found.next_offset == wanted:
             raise refuse(found)  # a bad batch behind good ones waits until a fetch begins with it
         self._view = memoryview(records)
+        self.held_bytes = len(self._view)  # the buffer stays in memory as a whole until the chunk is gone
         self._wanted = wanted
         self._limits = limits
         self._check_crc = check_crc
+        self._shared = shared
         self._rows = found.rows
         self._array: Any = None  # the rows as an array, once a kernel wants it
         self._row = 0  # the row to take from
@@ -95,6 +106,33 @@ class Chunk:
         self.remaining_bytes: int
         self.remaining_records: int
         self.remaining_bytes, self.remaining_records = _sums(found.rows)
+
+    @classmethod
+    def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """The rest of consecutive chunks of one partition as one chunk, so that their small batches can be merged. All
+        but the first must be `untouched`."""
+        first, last = chunks[0], chunks[-1]
+        rows: list[Row] = []
+        parts: list[memoryview] = []
+        size = 0
+        for chunk in chunks:
+            for index in range(chunk._row, len(chunk._rows)):
+                position, length, *rest = chunk._at(index)
+                parts.append(chunk._view[position : position + length])
+                rows.append((size, length, *rest))  # type: ignore[arg-type]  # a row of as many columns
+                size += length
+        whole = cls(b"", wanted=first._wanted, limits=last._limits, check_crc=first._check_crc, shared=first._shared)
+        whole._view, whole._rows, whole.held_bytes = memoryview(b"".join(parts)), rows, size
+        whole._drop, whole._past, whole._settled = first._drop, first._past, first._settled
+        whole.next_offset = last.next_offset
+        whole.remaining_bytes = sum(chunk.remaining_bytes for chunk in chunks)
+        whole.remaining_records = sum(chunk.remaining_records for chunk in chunks)
+        return whole
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing of its first batch was taken, nor is any record of it to be left out."""
+        return self._settled and not self._row and not self._drop
 
     @property
     def position(self) -> int:
@@ -165,9 +203,14 @@ class Chunk:
             return None
         row = self._at(self._row)
         passes = self._passes(row)
-        if merge and row[c.AT_SIZE] < self._limits.merge_below_bytes and self.batches > 1 and (ready() or not passes):
+        if merge and row[c.AT_SIZE] < self._merge_below and self.batches > 1 and (ready() or not passes):
             return self._merge(row)
         return self._pass_on(row) if passes else self._assemble(self._row + 1, self._codec(row))
+
+    @property
+    def _merge_below(self) -> int:
+        """Invariant D: a batch above the target's limit is taken by itself, so that its own codec decides."""
+        return min(self._limits.merge_below_bytes, self._limits.max_batch_bytes + 1)
 
     def _name(self, row: Row, step: int, runs: list[tuple[int, int]]) -> None:
         """The source offsets of the next `step` records of a batch."""
@@ -229,11 +272,20 @@ class Chunk:
     # -- fast path
 
     def _codec(self, row: Row) -> int:
+        """What a batch is packed with when it is rewritten by itself."""
         target = self._limits.codec_of_target
-        return row[c.AT_FLAGS] & header.CODEC_MASK if target is None else target
+        if target is None or (self._shared and row[c.AT_SIZE] > self._limits.max_batch_bytes):
+            return self._own_codec(row)
+        return target
+
+    def _own_codec(self, row: Row) -> int:
+        """What it was packed with in the source."""
+        if self._shared:
+            return header.leader_epoch(self._view[row[c.AT_POS] :])  # written there by `sharing`
+        return row[c.AT_FLAGS] & header.CODEC_MASK
 
     def _passes(self, row: Row) -> bool:
-        """Whether a batch may go as it stands (invariant D)."""
+        """Whether a batch may go as it stands (invariant E)."""
         flags, target = row[c.AT_FLAGS], self._limits.codec_of_target
         return (
             not flags & c.NEEDS_REWRITE
@@ -275,7 +327,7 @@ class Chunk:
 
         room = min(self._limits.merged_bytes, self._limits.max_batch_bytes) - header.SIZE
         shares = np.zeros(header.CODEC_MASK + 1, np.int64)
-        stop = int(kernels.gather(self._as_array(), self._row, self._limits.merge_below_bytes, room, shares))
+        stop = int(kernels.gather(self._as_array(), self._row, self._merge_below, room, shares))
         if stop == self._row + 1 and self._passes(row):
             return self._pass_on(row)
         target = self._limits.codec_of_target
@@ -298,7 +350,7 @@ class Chunk:
             self._fill(copy, stop)
             if not copy.records:  # the first record alone is larger than the budget
                 if codec == codecs.NONE:
-                    raise self._too_large(copy.stuck_at, copy.need)
+                    return self._alone(copy.need)
                 budget = copy.need
                 continue
             data = copy.batch(codec)
@@ -306,9 +358,28 @@ class Chunk:
                 self._move_to(copy)
                 return copy.piece(data)
             if copy.records == 1:
-                raise self._too_large(copy.next_offset - 1, len(data) - header.SIZE)
+                return self._alone(copy.size)
             # What is packed is too large: try with as much less as it was too much, and a little less still.
             budget = int(copy.size * most / len(data) * 0.9)
+
+    def _alone(self, size: int) -> Piece:
+        """The next record, which takes `size` bytes, in a batch of its own: by its own codec, unpacked, or packed
+        tightly, whichever the target takes first. RecordTooLarge if it takes none (invariant D)."""
+        copy = Copy(size, self._row, self._drop)
+        self._fill(copy, self._row + 1)
+        row = self._at(self._row)
+        own = self._own_codec(row) if self._shared else self._codec(row)
+        own = own if own <= codecs.ZSTD else codecs.NONE
+        most, needs = self._limits.max_batch_bytes, 0
+        for codec, tight in ((own, False), (codecs.NONE, False), (own, True)):
+            if tight and (own == codecs.NONE or needs > most * TIGHT_SAVES):
+                continue
+            data = copy.batch(codec, tight=tight)
+            if len(data) <= most:
+                self._move_to(copy)
+                return copy.piece(data)
+            needs = needs or len(data)
+        raise self._too_large(copy.next_offset - 1, needs - header.SIZE)
 
     def _budget(self, stop: int, codec: int) -> int:
         """How many bytes of records to begin with: what fits for sure, or what probably does once it is packed."""
@@ -332,8 +403,7 @@ class Chunk:
                 if row[c.AT_FLAGS] & header.CODEC_MASK:
                     code = copy.add(self._unpacked(at, row), rows[at])
                 else:
-                    self._verify_large(at, stop)
-                    code = copy.add_plain(self._view, rows, stop, self._check_crc)
+                    code = copy.add_plain(self._view, rows, self._sound_until(at, stop), self._check_crc)
                 if code in (c.CORRUPT, c.CRC_WRONG):
                     what = "the CRC does not match" if code == c.CRC_WRONG else "its records make no sense"
                     raise self._corrupt(self._at(copy.row), what)
@@ -344,14 +414,23 @@ class Chunk:
             if code == c.FULL:
                 return
 
-    def _verify_large(self, first: int, stop: int) -> None:
-        """Check the CRCs that are too long for the kernel."""
+    def _sound_until(self, first: int, stop: int) -> int:
+        """The first row from `first` on whose CRC is wrong, of those too large for the kernel's check; `stop`: none is.
+        CorruptBatch if it is `first`. Good batches before a bad one are handed out: an operator who steps over the bad
+        one would lose them otherwise."""
         if not self._check_crc:
-            return
-        sizes = self._as_array()[first:stop, c.AT_SIZE]
-        for index in (sizes > c.CRC_IN_KERNEL).nonzero()[0].tolist():
+            return stop
+        rows = self._as_array()[first:stop]
+        large = (rows[:, c.AT_SIZE] > c.CRC_IN_KERNEL) & (rows[:, c.AT_FLAGS] & header.CODEC_MASK == codecs.NONE)
+        for index in large.nonzero()[0].tolist():
             row = self._at(first + index)
-            self._verify(self._view[row[c.AT_POS] : row[c.AT_POS] + row[c.AT_SIZE]], row)
+            try:
+                self._verify(self._view[row[c.AT_POS] : row[c.AT_POS] + row[c.AT_SIZE]], row)
+            except CorruptBatch:
+                if not index:
+                    raise
+                return first + int(index)
+        return stop
 
     def _unpacked(self, at: int, row: Row) -> Any:
         """The records of a batch as an array; those of the last batch asked for are kept."""

@@ -26,9 +26,10 @@ from heliograph.errors import BatchError, CorruptBatch, UnknownCodec
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# A batch is at most message.max.bytes (1 MiB as it comes, rarely above 10). 512 MiB is far above what any of those
-# holds and below what ends a worker.
-LIMIT_BYTES = 512 << 20
+# The largest batch that is unpacked. A batch of max.message.bytes (1 MiB by default) reaches this size at a ratio of
+# 1:128; repetitive JSON in zstd reaches 1:60. Dividing a batch holds its records twice for a moment, so a hostile
+# producer costs a task 256 MiB and does not end it. Batches that pass as they stand are not unpacked.
+LIMIT_BYTES = 128 << 20
 
 Bytes = bytes | bytearray | memoryview
 
@@ -37,6 +38,9 @@ _cramjam: Any = cramjam  # what it returns can be read like bytes, which its stu
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)  # version, oldest compatible version
 _XERIAL_BLOCK = 32 << 10  # Java's
+_GZIP_HEADER = b"\x1f\x8b\x08"
+_GZIP_SMALLEST = 18  # bytes of a member: header and trailer
+_GZIP_WINDOW = 512
 # Magic, FLG (version 1, independent blocks), BD (blocks of 64 KiB), and a byte of xxHash-32 over both. Java's too: a
 # reader holds one block in memory, so larger ones would cost every consumer.
 _LZ4_HEADER = bytes.fromhex("04224d18604082")
@@ -75,11 +79,12 @@ def decompress(codec: int, data: Bytes, *, limit_bytes: int = LIMIT_BYTES, **con
         raise CorruptBatch(f"{name_of(codec)} cannot unpack a record batch: {error}", codec=codec, **context) from error
 
 
-def compress(codec: int, data: Bytes) -> Bytes:
-    """Pack the records of a batch so that Java and librdkafka can read them."""
+def compress(codec: int, data: Bytes, *, tight: bool = False) -> Bytes:
+    """Pack the records of a batch so that Java and librdkafka can read them. `tight`: as small as the codec can, at ten
+    times the cost or more; for a record that is too large otherwise."""
     if codec == NONE:
         return data
-    pack = _PACK.get(codec)
+    pack = (_PACK_TIGHT if tight else _PACK).get(codec)
     if pack is None:
         raise UnknownCodec(f"{name_of(codec)} is not one of {', '.join(NAMES)}", codec=codec)
     return pack(data)
@@ -106,24 +111,47 @@ def _into(module: Any, data: Bytes, limit_bytes: int) -> Bytes:
 
 
 def _gunzip(data: Bytes, limit_bytes: int) -> bytes:
+    """The members of a gzip stream. What follows the last one and is no member is ignored, as java.util.zip does."""
+    view = memoryview(data)
+    first, at = _member(view, 0, len(view), limit_bytes, limit_bytes)
+    if not _is_member(view, at):
+        return first
+    out, room = [first], limit_bytes - len(first)
+    while _is_member(view, at):
+        # In small windows: zlib copies what lies behind a member, and a stream may have thousands of empty ones.
+        more, at = _member(view, at, _GZIP_WINDOW, room, limit_bytes)
+        room -= len(more)
+        out.append(more)
+    return b"".join(out)
+
+
+def _member(view: memoryview, at: int, window: int, room: int, limit_bytes: int) -> tuple[bytes, int]:
+    """One gzip member, unpacked, and where the next one may begin."""
+    member = zlib.decompressobj(31)
     out: list[bytes] = []
-    room = limit_bytes
-    left: Bytes = data
-    while True:  # a gzip stream may have several members
-        member = zlib.decompressobj(31)
-        out.append(member.decompress(left, room + 1))
+    while not member.eof:
+        if at >= len(view):
+            raise CorruptBatch("A gzip stream ends too early")
+        given = view[at : at + window]
+        out.append(member.decompress(given, room + 1))
         room -= len(out[-1])
         if room < 0:
             raise _too_large(limit_bytes)
-        if not member.eof:
-            raise CorruptBatch("A gzip stream ends too early")
-        left = member.unused_data
-        if not left:
-            return out[0] if len(out) == 1 else b"".join(out)
+        at += len(given)
+        window *= 2
+    return out[0] if len(out) == 1 else b"".join(out), at - len(member.unused_data)
+
+
+def _is_member(view: memoryview, at: int) -> bool:
+    return len(view) - at >= _GZIP_SMALLEST and view[at : at + len(_GZIP_HEADER)] == _GZIP_HEADER
 
 
 def _gzip(data: Bytes) -> bytes:
     return zlib.compress(data, 6, 31)  # 6 is Kafka's level; zlib packs faster here than cramjam
+
+
+def _gzip_tight(data: Bytes) -> bytes:
+    return zlib.compress(data, 9, 31)
 
 
 def _unsnap_block(data: Bytes, room: int, limit_bytes: int) -> Bytes:
@@ -140,6 +168,9 @@ def _unsnap(data: Bytes, limit_bytes: int) -> Bytes:
     out: list[Bytes] = []
     at, room = len(_XERIAL_HEADER), limit_bytes
     while at < len(view):
+        if view[at : at + len(_XERIAL)] == _XERIAL:  # streams that were joined: Java reads on behind the next header
+            at += len(_XERIAL_HEADER)
+            continue
         size = _I32.unpack_from(view, at)[0]
         at += 4
         if size < 0 or at + size > len(view):
@@ -211,5 +242,16 @@ def _zstd(data: Bytes) -> Bytes:
     return out
 
 
+def _zstd_tight(data: Bytes) -> Bytes:
+    out: Bytes = _cramjam.zstd.compress(data, level=12)  # above it some MB/s
+    return out
+
+
 _UNPACK: dict[int, Callable[[Bytes, int], Bytes]] = {GZIP: _gunzip, SNAPPY: _unsnap, LZ4: _unlz4, ZSTD: _unzstd}
 _PACK: dict[int, Callable[[Bytes], Bytes]] = {GZIP: _gzip, SNAPPY: _snap, LZ4: _lz4, ZSTD: _zstd}
+_PACK_TIGHT: dict[int, Callable[[Bytes], Bytes]] = {
+    GZIP: _gzip_tight,
+    SNAPPY: _snap,  # has no levels
+    LZ4: _lz4,  # has levels, but cramjam's blocks come out the same at all of them
+    ZSTD: _zstd_tight,
+}

@@ -21,7 +21,7 @@ from heliograph.batch import header
 from heliograph.batch.labels import Absurd
 from heliograph.batch.records import Record, decode
 from heliograph.batch.scan import Transactions
-from heliograph.batch.sharing import Shares, Sharing
+from heliograph.batch.sharing import MOST_BYTES, Shares, Sharing
 from heliograph.types import TopicPartition
 
 _I64 = struct.Struct(">q")
@@ -72,11 +72,13 @@ def demux(
     keep: bool,
     refuses: Callable[[TopicPartition], bool] = lambda origin: False,
     aborted: Sequence[tuple[int, int]] = (),
+    most_bytes: int = MOST_BYTES,
 ) -> Sorted:
     """The whole batches in `records`, divided, up to the first that is corrupt; that one alone is an error.
     `keep`: with their labels. `refuses`: origins that are not in `targets` and never will be: records of theirs are
-    strange. `aborted`: as `Chunk` has it; what was aborted is nobody's, and nobody need know of it."""
-    sorting = _Demux(targets, keep, refuses, aborted)
+    strange. `aborted`: as `Chunk` has it; what was aborted is nobody's, and nobody need know of it.
+    The shares end behind the batch that brings them above `most_bytes`."""
+    sorting = _Demux(targets, keep, refuses, aborted, most_bytes)
     shares = sorting.walk(records)
     return Sorted(shares, tuple(sorting.strange), sorting.unknown, sorting.next_offset)
 
@@ -88,8 +90,9 @@ class _Demux(Sharing):
         keep: bool,
         refuses: Callable[[TopicPartition], bool],
         aborted: Sequence[tuple[int, int]],
+        most_bytes: int,
     ) -> None:
-        super().__init__(len(targets.origins))
+        super().__init__(len(targets.origins), most_bytes)
         self._table, self._strip, self._refuses = targets, not keep, refuses
         self._transactions = Transactions(sorted((first, producer) for producer, first in aborted))
         self._aborted = False  # whether the batch at hand was
@@ -132,6 +135,7 @@ class _Demux(Sharing):
         ends = np.cumsum(tally[:, labelling.T_BYTES])
         out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         labelling.put_back(payload, rows, head.base_timestamp, ends - tally[:, labelling.T_BYTES], out)
+        del payload, rows  # before what is put back is copied once more
         made, end, data = bytearray(like), head.last_offset, out.data
         made[header.ATTRIBUTES + 1] &= ~header.LOG_APPEND_TIME & 0xFF  # they have times of their own
         begin = 0

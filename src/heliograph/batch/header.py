@@ -124,6 +124,17 @@ def base_timestamp(batch: Bytes) -> int:
     return int.from_bytes(batch[BASE_TIMESTAMP:MAX_TIMESTAMP], "big", signed=True)
 
 
+def leader_epoch(batch: Bytes) -> int:
+    return int.from_bytes(batch[LEADER_EPOCH:MAGIC], "big", signed=True)
+
+
+def claimed_bytes(buffer: Bytes) -> int:
+    """How long the first batch of a buffer is, as its length field says; 0: that is cut off itself."""
+    if len(buffer) < LEADER_EPOCH:
+        return 0
+    return int.from_bytes(buffer[LENGTH:LEADER_EPOCH], "big", signed=True) + PREFIX
+
+
 def checksum(batch: Bytes) -> int:
     """The CRC-32C of what the header's CRC covers."""
     # A slice of a bytearray would copy the payload, one of a memoryview does not.

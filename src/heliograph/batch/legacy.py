@@ -28,6 +28,7 @@ _LOG_APPEND_TIME = 0x08
 # A v2 batch made of loose messages holds at most so much: small enough for any target.
 _MOST_RECORDS = 1000
 _MOST_BYTES = 256 << 10
+_MOST_UNPACKED_BYTES = 32 << 20  # of one wrapper: each message in it becomes a Python object, ten times its size
 _MOST_DELTA = (1 << 31) - 1  # an offset delta is an i32
 
 
@@ -105,7 +106,8 @@ def _read(message: memoryview, check_crc: bool) -> tuple[list[Record], int]:
     if record.value is None:
         raise CorruptBatch("A compressed message without a value", offset=record.offset)
     packed = _mended(record.value) if magic == 0 and codec == codecs.LZ4 else record.value
-    inner = list(_unwrap(bytes(codecs.decompress(codec, packed, offset=record.offset)), magic))
+    unpacked = codecs.decompress(codec, packed, limit_bytes=_MOST_UNPACKED_BYTES, offset=record.offset)
+    inner = list(_unwrap(bytes(unpacked), magic))
     if magic == 1 and inner:
         shift = record.offset - inner[-1].offset
         stamp = record.timestamp if attributes & _LOG_APPEND_TIME else None

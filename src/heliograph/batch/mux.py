@@ -20,7 +20,7 @@ from typing import Any
 from heliograph.batch import header
 from heliograph.batch.labels import Label, Stamp
 from heliograph.batch.records import varint
-from heliograph.batch.sharing import Shares, Sharing
+from heliograph.batch.sharing import MOST_BYTES, Shares, Sharing
 
 _TIMES = struct.Struct(">qq")  # base and newest timestamp, which stand side by side
 # What a record can grow by beside the labels that are the same for all: two texts of at most 24 bytes with their sizes,
@@ -34,15 +34,16 @@ class Labelled:
     newest_ms: int  # of the records' own times, as batches say it; -1: there are none
 
 
-def mux(records: bytes | memoryview, stamp: Stamp, now_ms: int) -> Labelled:
-    """The whole batches in `records`, labelled, up to the first that is corrupt; that one alone is an error."""
-    labelling = _Mux(stamp, now_ms)
+def mux(records: bytes | memoryview, stamp: Stamp, now_ms: int, *, most_bytes: int = MOST_BYTES) -> Labelled:
+    """The whole batches in `records`, labelled, up to the first that is corrupt; that one alone is an error. They end
+    behind the batch that brings them above `most_bytes`."""
+    labelling = _Mux(stamp, now_ms, most_bytes)
     return Labelled(labelling.walk(records), labelling.newest_ms)
 
 
 class _Mux(Sharing):
-    def __init__(self, stamp: Stamp, now_ms: int) -> None:
-        super().__init__(1)
+    def __init__(self, stamp: Stamp, now_ms: int, most_bytes: int) -> None:
+        super().__init__(1, most_bytes)
         self._now_ms, self.newest_ms = now_ms, -1
         self._front, self._timed, self._back, self._numbered, self._added = _encoded(stamp)
 
@@ -62,6 +63,7 @@ class _Mux(Sharing):
         )
         if size < 0:
             raise self._corrupt(head, "its records make no sense")
+        del payload  # before the labelled ones are copied
         self.newest_ms = max(self.newest_ms, head.max_timestamp)
         made = bytearray(like)
         if self._timed:

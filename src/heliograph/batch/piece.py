@@ -103,12 +103,12 @@ class Copy:
     def next_offset(self) -> int:
         return int(self._state[c.T_EXPECTED])
 
-    def batch(self, codec: int) -> bytearray | memoryview:
+    def batch(self, codec: int, *, tight: bool = False) -> bytearray | memoryview:
         data: bytearray | memoryview
         if codec == codecs.NONE:
             data = self._room[: header.SIZE + self.size].data
         else:
-            payload = codecs.compress(codec, self._out[: self.size].data)
+            payload = codecs.compress(codec, self._out[: self.size].data, tight=tight)
             data = bytearray(header.SIZE + len(payload))
             data[header.SIZE :] = payload
         header.write(

@@ -8,6 +8,10 @@ A. A record that is not in a share is a hole there, as compaction would have lef
 B. Every share holds every control batch, and ends where the whole does, with an empty batch if need be: so transactions
    end in all of them, and each share alone says how far the source was read.
 C. What is not a whole, sound batch is in no share, nor is anything behind it.
+D. Shares are unpacked, so they end after the batch that brings them above `most_bytes`; the rest is fetched again. A
+   single batch is limited by `codec.LIMIT_BYTES`. So a fetch response costs a bounded amount of memory.
+E. A batch of a share carries the codec of its source batch in the leader epoch field, which has no other use in a share
+   (`chunk`, invariant D, needs it).
 """
 
 from __future__ import annotations
@@ -20,8 +24,12 @@ from crc32c import crc32c
 
 from heliograph.batch import codec as codecs
 from heliograph.batch import header, legacy
-from heliograph.errors import CorruptBatch
+from heliograph.errors import BatchError, CorruptBatch
 
+# Unpacked records of one fetch response: a response of 8 MiB at the usual ratio of 1:4, and half of `fetch.TASK_BYTES`.
+MOST_BYTES = 32 << 20
+
+FIX = "Check the source broker's disk with kafka-dump-log, or the network between"
 SMALLEST_RECORD = 7  # bytes: a size, attributes, time, offset, no key, no value, no headers
 _I32, _U32 = struct.Struct(">i"), struct.Struct(">I")
 
@@ -33,14 +41,16 @@ class Shares:
     buffers: list[bytes | memoryview]
     codec: int
     size: int  # bytes of the batches that were divided, as they came
+    made: int  # bytes of the shares: unpacked
     filled: frozenset[int]  # which of the buffers have records
 
 
 class Sharing:
     """Shares under construction."""
 
-    def __init__(self, targets: int) -> None:
+    def __init__(self, targets: int, most_bytes: int = MOST_BYTES) -> None:
         self._targets = targets
+        self._most_bytes, self._made = most_bytes, 0
         self._buffers = [bytearray() for _ in range(targets)]
         self._ends = [-1] * targets  # the last offset in each share
         self._filled: set[int] = set()
@@ -54,14 +64,16 @@ class Sharing:
         """
         view = _upgraded(memoryview(records))
         at = 0
-        while len(view) - at >= header.SIZE:
+        while len(view) - at >= header.SIZE and self._made < self._most_bytes:
             size = int.from_bytes(view[at + header.LENGTH : at + header.LEADER_EPOCH], "big", signed=True)
             size += header.PREFIX
-            if size >= header.SIZE and at + size > len(view):
+            if at + size > len(view):
                 break  # cut off by the fetch's size limit: it comes again
             try:
-                self._add(view[at : at + size] if size >= header.SIZE else view[at:])
-            except CorruptBatch:
+                if size < header.SIZE:  # the length lies outside the CRC: a CRC that is right says nothing of it
+                    raise _too_short(view[at:], size)
+                self._add(view[at : at + size])
+            except BatchError:
                 if at:
                     break  # it is named when a fetch begins with it
                 raise
@@ -82,6 +94,7 @@ class Sharing:
         if head.attributes & header.CONTROL:
             for buffer in self._buffers:
                 buffer += batch
+            self._made += len(batch) * self._targets
             self._ends = [head.base_offset + head.last_offset_delta] * self._targets
         elif head.count:
             self._divide(head, batch, like)
@@ -105,6 +118,7 @@ class Sharing:
         buffer = self._buffers[target]
         buffer += self._header(like, payload, count)
         buffer += payload
+        self._made += header.SIZE + len(payload)
         self._ends[target] = end
         self._filled.add(target)
 
@@ -113,6 +127,7 @@ class Sharing:
         """The header of a share's batch: the offsets, times and producer of the whole, unpacked, with fewer records."""
         made = bytearray(like)
         _I32.pack_into(made, header.LENGTH, header.SIZE - header.PREFIX + len(payload))
+        _I32.pack_into(made, header.LEADER_EPOCH, made[header.ATTRIBUTES + 1] & header.CODEC_MASK)  # invariant E
         made[header.ATTRIBUTES + 1] &= ~header.CODEC_MASK & 0xFF
         _I32.pack_into(made, header.COUNT, count)
         _U32.pack_into(made, header.CRC, crc32c(payload, crc32c(made[header.ATTRIBUTES :])))
@@ -127,15 +142,25 @@ class Sharing:
                     buffer += self._header(self._last, b"", 0)  # invariant B
         most = max(range(codecs.ZSTD + 1), key=self._bytes_by_codec.__getitem__)
         buffers: list[bytes | memoryview] = [memoryview(buffer).toreadonly() for buffer in self._buffers]
-        return Shares(buffers, most, sum(self._bytes_by_codec), frozenset(self._filled))
+        return Shares(buffers, most, sum(self._bytes_by_codec), self._made, frozenset(self._filled))
 
     @staticmethod
     def _corrupt(head: header.Header, what: str) -> CorruptBatch:
         return CorruptBatch(
             f"The record batch at source offset {head.base_offset} is corrupt: {what}",
-            fix="Check the source broker's disk with kafka-dump-log, or the network between",
+            fix=FIX,
             offset=head.base_offset,
         )
+
+
+def _too_short(batch: memoryview, size: int) -> CorruptBatch:
+    base = int.from_bytes(batch[: header.LENGTH], "big", signed=True)
+    return CorruptBatch(
+        f"The record batch at source offset {base} is corrupt: its length field says {size} bytes, its header alone"
+        f" takes {header.SIZE}",
+        fix=FIX,
+        offset=base,
+    )
 
 
 def _upgraded(view: memoryview) -> memoryview:

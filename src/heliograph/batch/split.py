@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from heliograph.batch import columns as c
 from heliograph.batch import header
-from heliograph.batch.sharing import Shares, Sharing
+from heliograph.batch.sharing import MOST_BYTES, Shares, Sharing
 
 # Records without a key have no place of their own. So many neighbours go together, to keep batches large.
 KEYLESS_RUN = 64
@@ -43,9 +43,10 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-def split(records: bytes | memoryview, targets: int) -> Shares:
-    """The shares of the whole batches in `records`, up to the first that is corrupt; that one alone is an error."""
-    return _Split(targets).walk(records)
+def split(records: bytes | memoryview, targets: int, *, most_bytes: int = MOST_BYTES) -> Shares:
+    """The shares of the whole batches in `records`, up to the first that is corrupt; that one alone is an error. They
+    end behind the batch that brings them above `most_bytes`."""
+    return _Split(targets, most_bytes).walk(records)
 
 
 class _Split(Sharing):
@@ -62,6 +63,7 @@ class _Split(Sharing):
         out = np.empty(len(payload), np.uint8)
         starts = np.concatenate(([0], np.cumsum(tally[:, 0])))
         routing.scatter(payload, places, starts[:-1].copy(), out)
+        del payload, places  # before they are copied once more
         for target, (begin, end, count) in enumerate(zip(starts, starts[1:], tally[:, 1], strict=False)):
             if count:
                 self._put(target, out[begin:end].data, int(count), like, head.last_offset)

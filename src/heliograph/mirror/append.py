@@ -24,11 +24,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk
+from heliograph.batch.loading import ready
 from heliograph.errors import BatchError, HeliographError, RecordTooLarge, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.events import AllAnswered, Appended, DiskFailed, Events, LostTrack, OverLimit, Parked
 from heliograph.mirror.lane import Lane, Sent, Verdict
+from heliograph.mirror.ledger import IN_FLIGHT
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.timing import Tellings
 from heliograph.mirror.turns import Party, Turns, party_of
@@ -186,25 +188,45 @@ class Target:
             if lane.idle:
                 self._active.pop(lane, None)
 
-    def _fill(self, request: Request, lanes: Iterable[Lane], most: int, now: float) -> bool:
-        """A batch of each, as far as they fit. Whether there is a partition among them that others write to as well."""
-        taken: set[TopicPartition] = set()
+    def _fill(
+        self, request: Request, lanes: Iterable[Lane], most: int, now: float, taken: set[TopicPartition] | None = None
+    ) -> set[TopicPartition]:
+        """A batch of each, as far as they fit. Returns the partitions among them that others write to as well, with
+        those that were `taken` before."""
+        taken = set() if taken is None else taken
         for lane in lanes:
             if request.size >= most:
                 break
             if taken and lane.spec.remote in taken:
                 continue  # invariant b; its turn comes with the next request
-            if lane.sendable() and (sent := self._next(lane)) is not None:
+            if not lane.sendable():
+                continue
+            if len(lane.chunks) > 1:
+                self._join(lane)
+            if (sent := self._next(lane)) is not None:
                 request.batches.append((lane, sent))
                 request.size += len(sent.piece.data)
                 if self._shared and lane.spec.remote in self._shared:
                     taken.add(lane.spec.remote)
         if request.batches:
             self._events.append(Appended(tuple(lane for lane, _ in request.batches)))
-        return bool(taken)
+        return taken
 
-    def _fill_by_turns(self, turns: Turns, request: Request, lanes: list[Lane], most: int, now: float) -> bool:
-        """The same, party by party (invariant d)."""
+    def _join(self, lane: Lane) -> None:
+        """A fetch of a live partition brings one batch, and merging works inside one chunk: a far target would get five
+        batches per round trip however small they are. So waiting chunks are joined, but only when they have to wait
+        anyway (the in-flight window is full, or more chunks wait than it holds), because merging compressed batches
+        costs unpacking them. Strands share one in-flight window per partition, so their chunks are always joined."""
+        waits = len(lane.in_flight) >= IN_FLIGHT - 1 or len(lane.chunks) >= IN_FLIGHT
+        if (waits or lane.spec.strands) and ready() and (count := self.pace.joinable(lane.chunks)):
+            lane.join(count)
+
+    def _fill_by_turns(
+        self, turns: Turns, request: Request, lanes: list[Lane], most: int, now: float
+    ) -> set[TopicPartition]:
+        """The same, party by party (invariant d). Parties whose turn it is go first; the rest of the request is filled
+        with those ahead of their share, because a request takes an in-flight slot whatever its size. These batches are
+        not charged: no other party had anything to send in that place."""
         ready: dict[Party, list[Lane]] = {}
         for lane in lanes:
             if lane.sendable():
@@ -212,9 +234,10 @@ class Target:
         of = {party.name: some for party, some in ready.items()}
         first, ahead = turns.order(list(ready), most)
         taken = self._fill(request, (lane for name in first for lane in of[name]), most, now)
-        if not request.batches:
-            taken = self._fill(request, (lane for name in ahead for lane in of[name]), most, now)
-        for lane, sent in request.batches:
+        in_turn = len(request.batches)
+        if request.size < most:
+            taken = self._fill(request, (lane for name in ahead for lane in of[name]), most, now, taken)
+        for lane, sent in request.batches[: in_turn or None]:
             turns.took(self._parties[lane], len(sent.piece.data))
         return taken
 

@@ -3,8 +3,11 @@
 One fetch is outstanding per session. What is live and what is far behind have sessions of their own (`mirror.ways`),
 and what a flow or its topics may copy in a second is held here, by not asking (`mirror.budget`). Under a backlog the
 next fetch is sent before the answer to the last is worked on, so the broker reads while we patch and append; a few live
-records are passed on first. A lane that holds enough is taken out of the session until it has drained, which is what
-bounds the memory of a task (invariant: queued bytes <= lanes with room × FETCH_PARTITION_BYTES + one response).
+records are passed on first. A lane that holds enough is taken out of the session until it has drained.
+
+Memory (`mirror.memory`) is checked before a broker is asked. Invariant: the lanes of a task hold at most TASK_BYTES for
+live partitions and TASK_BYTES for history (twice that where spokes share it), plus one batch for each fetch under way.
+The more partitions have a backlog, the less is fetched of each at a time, so that every partition has its turn.
 
 What is fetched is a source partition; where it has several lanes, one fetch is for all of them (`mirror.strands`): it
 goes one way, and what it brings counts once.
@@ -14,10 +17,14 @@ from __future__ import annotations
 
 import selectors
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
-from heliograph.batch import Limits
-from heliograph.errors import BatchError, HeliographError, WireError
+import structlog
+
+from heliograph.batch import Limits, header
+from heliograph.batch.sharing import MOST_BYTES
+from heliograph.errors import BatchError, CorruptBatch, HeliographError, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.budget import Budget
@@ -33,6 +40,8 @@ from heliograph.mirror.events import (
     generations,
 )
 from heliograph.mirror.lane import Lane, State
+from heliograph.mirror.memory import LEAST_ROOM_BYTES, Memory
+from heliograph.mirror.pace import backoff_s
 from heliograph.mirror.puller import Puller
 from heliograph.mirror.strands import Brought, Bundle, bundles
 from heliograph.mirror.turns import party_of, shares
@@ -40,6 +49,8 @@ from heliograph.types import Cluster, Isolation, TopicPartition
 from heliograph.wire import Connection, Fetched, FetchSession, broker_error, is_retriable
 from heliograph.wire.codes import INCONSISTENT_TOPIC_ID, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
 from heliograph.wire.fetched import FIRST_VERSION_WITH_TOPIC_IDS
+
+log = structlog.get_logger()
 
 # One response. Large enough to fill a 100 ms link (8 MiB per 100 ms is 80 MB/s, and there is one per broker), small
 # enough that the bytes are still warm when they are patched and sent.
@@ -50,9 +61,24 @@ FETCH_PARTITION_BYTES = 4 << 20
 # would be wasted memory, less than a response or two would leave the appender idle between fetches.
 LANE_BYTES = 8 << 20
 
+# Also above this many chunks: those of a live partition are small, and each costs more than its bytes.
+LANE_CHUNKS = 256
+
 # All lanes of a task together, history and live each. A thousand lanes that all have a backlog share it, of spokes each
 # by its weight: who holds less than its share goes on where others have filled theirs (at most twice this altogether).
 TASK_BYTES = 64 << 20
+
+# Fetched of a partition at a time, at least, however many have a backlog and share TASK_BYTES. Smaller reads would cost
+# the source's broker more than their bytes do.
+LEAST_PARTITION_BYTES = 256 << 10
+
+SHORT_S = 0.01  # between two checks whether memory is free again
+PROBE_BYTES = 16 << 10  # fetched of a partition whose target took nothing: enough to see whether it does now
+LOOK_EVERY_S = 1.0  # between two checks for lanes that hold memory and do not move
+
+# A batch whose length field says more is corrupt: a response that held it would exceed `connection.FRAME_LIMIT_BYTES`.
+MOST_BATCH_BYTES = 128 << 20
+INCOMPLETE = 2  # responses in a row without a whole batch before the batch counts as corrupt
 
 LONG_POLL_MS = 500
 MOST_UNKNOWN = 1_000  # targets that are asked for at a time: the others when the anchor has come to them
@@ -81,6 +107,7 @@ class Source:
         self._bundles = bundles(lanes)
         self._events = events
         self.budget = budget or Budget()
+        self._memory = Memory(lane for bundle in self._bundles.values() for lane in bundle.lanes)
         self._room = shares({party_of(one.lanes[0].spec) for one in self._bundles.values()}, TASK_BYTES)
         self._groups = {tp: self.budget.group_of(tp.topic) for tp in self._bundles}
         self._isolation = isolation
@@ -94,6 +121,14 @@ class Source:
         self._reached: dict[Lane, int] = {}  # where they stood at the last look
         self._release_at = 0.0  # when those of them that hold nothing are looked at
         self._wide: dict[TopicPartition, int] = {}  # those whose next batch needs more than the usual bytes
+        self._incomplete: Counter[TopicPartition] = Counter()  # answers in a row without a whole batch
+        self._behind: set[TopicPartition] = set()  # those whose last answer did not reach the end
+        self._partition_bytes = FETCH_PARTITION_BYTES
+        self._passed_over: set[TopicPartition] = set()  # their part of a response was dropped: too much was unpacked
+        self._short: set[int] = set()  # sessions that wait for memory
+        self._short_until = 0.0
+        self._probed: set[Lane] = set()  # lanes that gave up what they held, until the target takes a batch of them
+        self._look_at = 0.0  # when to check for lanes that do not move
         self.stopped = False
         for bundle in self._bundles.values():
             bundle.reading.update(dict.fromkeys(bundle.lanes))
@@ -105,13 +140,18 @@ class Source:
     @property
     def due(self) -> float:
         """When `tick` has something to do, if nothing happens before."""
-        return min(self._dry.values(), default=float("inf"))
+        dry = min(self._dry.values(), default=float("inf"))
+        return min(dry, self._short_until) if self._short else dry
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
         if self._stalled and now >= self._release_at:
             self._release_at = now + DRAIN_S
+            self._memory.recount()
+            self._release_drained()
             self._release_empty()
+        if self._short and now >= self._short_until:
+            self._pull_short(now)
         for key in [key for key, at in self._dry.items() if now >= at]:
             del self._dry[key]
             if key in self._pullers:
@@ -123,6 +163,43 @@ class Source:
             for tp in list(self._homeless):
                 self._place(self._bundles[tp])
             self._pull_all()
+
+    def _pull_short(self, now: float) -> None:
+        """Ask again for the sessions that waited for memory."""
+        self._short_until = now + SHORT_S
+        self._memory.recount()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY_S
+            for history in (False, True):
+                for lane in self._memory.stuck(TASK_BYTES, now, history=history):
+                    self._give_up(lane)
+        waiting, self._short = self._short, set()
+        for key in waiting:
+            if key in self._pullers:
+                self._pull(self._pullers[key])
+
+    def _give_up(self, lane: Lane) -> None:
+        """Drop what is queued, so that other partitions can use the memory; it is fetched again later."""
+        log.info(
+            "dropping queued records, the target takes none of this partition; they are fetched again later",
+            partition=str(lane.spec.tp), remote=str(lane.spec.remote), bytes=lane.queued_bytes,
+        )  # fmt: skip
+        lane.discard()
+        self._probed.add(lane)
+        self._memory.note(lane)
+        if lane in self._bundles[lane.spec.tp].reading:
+            self.leave(lane)
+            self._stalled.add(lane)
+
+    def _release_drained(self) -> None:
+        """Reopen lanes that drained while the task's memory was full."""
+        for lane in [lane for lane in self._stalled if lane.queued_bytes and self._has_drained(lane)]:
+            if not self.stopped:
+                self.reopen(lane)
+
+    def _has_drained(self, lane: Lane) -> bool:
+        low = lane.queued_bytes < LANE_BYTES // 2 and len(lane.chunks) < LANE_CHUNKS // 2
+        return low and not self._full(lane)
 
     def _release_empty(self) -> None:
         """A strand may be stalled for the sake of all and hold nothing itself: it will never drain. It goes on when
@@ -187,8 +264,13 @@ class Source:
 
     def drained(self, lane: Lane) -> None:
         """The appender took something: has a stalled lane room again?"""
-        if lane in self._stalled and lane.queued_bytes < LANE_BYTES // 2:
+        self._memory.note(lane)
+        self._probed.discard(lane)
+        if not self._stalled:
+            return
+        if lane in self._stalled and self._has_drained(lane):
             self.reopen(lane)
+        self._release_at = min(self._release_at, time.monotonic() + SHORT_S)
 
     def stop(self) -> None:
         """No more fetching; what is outstanding is not waited for, and not taken when it comes."""
@@ -215,7 +297,10 @@ class Source:
             max_wait_ms=LONG_POLL_MS,
             max_bytes=FETCH_BYTES,
         )
-        self._pullers[node] = Puller(node, connection, session)
+        self._pullers[node] = puller = Puller(node, connection, session)
+        if puller.is_history:  # until now these went with the live ones, and filled their memory
+            for tp in [tp for tp in self._fetched_at if self._bundles[tp].history]:
+                self._place(self._bundles[tp])
         self.tick(time.monotonic())
 
     def lost(self, node: int, error: HeliographError) -> None:
@@ -223,7 +308,8 @@ class Source:
         if puller is None:
             return
         self._dry.pop(node, None)
-        self.budget.reserve(puller.group, -puller.reserved_bytes)
+        self._short.discard(node)
+        self._unreserve(puller)
         for tp in puller.bundles:
             self._fetched_at.pop(tp, None)
             self._homeless.add(tp)
@@ -231,8 +317,7 @@ class Source:
     def received(self, node: int, tag: object, response: object) -> None:
         puller = self._pullers[node]
         puller.outstanding = False
-        self.budget.reserve(puller.group, -puller.reserved_bytes)
-        puller.reserved_bytes = 0
+        self._unreserve(puller)
         if self.stopped:
             return
         try:
@@ -249,11 +334,20 @@ class Source:
             if part.error:
                 self._refused(bundle, part)
                 continue
+            bundle.read_failures = 0
             self._note(takers, part)
             if part.records:
                 fresh.append((bundle, takers, part))
-        for bundle, takers, part in fresh:  # headers only, unless it is divided: cheap
-            self._take(bundle, takers, part)
+        if self._passed_over:
+            fresh.sort(key=lambda one: one[0].tp not in self._passed_over)  # so that none is dropped twice in a row
+        made_bytes = 0
+        for number, (bundle, takers, part) in enumerate(fresh):  # headers only, unless it is divided: cheap
+            if made_bytes >= MOST_BYTES:
+                self._passed_over |= {one.tp for one, *_ in fresh[number:]}
+                break
+            self._passed_over.discard(bundle.tp)
+            made_bytes += self._take(bundle, takers, part, MOST_BYTES - made_bytes)
+        self._settle_shares(puller, fresh, made_bytes)
         prompt = bool(fresh) and sum(len(part.records) for *_, part in fresh) <= PROMPT_BYTES
         if not prompt:
             self._pull(puller)
@@ -268,25 +362,54 @@ class Source:
 
     # ---------------------------------------------------------------- inside
 
-    def _take(self, bundle: Bundle, takers: list[Lane], part: Fetched) -> None:
+    def _unreserve(self, puller: Puller) -> None:
+        self.budget.reserve(puller.group, -puller.reserved_bytes)
+        self._memory.reserve(-puller.expected_bytes, history=puller.is_history)
+        puller.reserved_bytes = puller.expected_bytes = 0
+
+    def _settle_shares(self, puller: Puller, fresh: list[tuple[Bundle, list[Lane], Fetched]], made_bytes: int) -> None:
+        """After a response: note by how much its bytes grew when unpacked, and share the memory among the partitions
+        that have a backlog."""
+        came_bytes = sum(len(part.records) for *_, part in fresh)
+        if came_bytes > PROMPT_BYTES:
+            puller.expansion = max(made_bytes / came_bytes, 1.0)
+        for bundle, takers, _ in fresh:
+            if any(lane.high_watermark > lane.fetch_offset for lane in takers):
+                self._behind.add(bundle.tp)
+            else:
+                self._behind.discard(bundle.tp)
+        share = TASK_BYTES // max(len(self._behind), 1)
+        share = 1 << max(share.bit_length() - 1, 0)  # a power of two: each change resends all partitions
+        share = min(max(share, LEAST_PARTITION_BYTES), FETCH_PARTITION_BYTES)
+        if share != self._partition_bytes:
+            self._partition_bytes = share
+            for tp, key in self._fetched_at.items():
+                self._want(self._pullers[key], self._bundles[tp])
+
+    def _take(self, bundle: Bundle, takers: list[Lane], part: Fetched, most_bytes: int) -> int:
+        """Push what a response holds for one partition into its lanes. Returns how many bytes were unpacked for it."""
         tp, held_bytes = bundle.tp, sum(lane.queued_bytes for lane in takers)
         committed = self._isolation == "read_committed"
         try:
-            brought = bundle.brought(takers, part, self._limits, read_committed=committed)
+            brought = bundle.brought(takers, part, self._limits, read_committed=committed, most_bytes=most_bytes)
             moved = [(lane, chunk) for lane, chunk in brought.chunks if chunk.next_offset > lane.fetch_offset]
-            if not (moved or brought.strange or brought.unknown):  # not one whole batch: ask for more at a time
-                self._wide[tp] = min(self._wide.get(tp, FETCH_PARTITION_BYTES) * 4, 1 << 30)
+            if moved or brought.strange or brought.unknown:
+                self._incomplete.pop(tp, None)
+            else:
+                self._widen(bundle, part)
             now_ms = time.time_ns() // 1_000_000
             for lane, chunk in moved:
                 if (newest := chunk.newest_timestamp) >= 0:
                     lane.age.note(max(now_ms - newest, 0) + lane.aged_ms, chunk.remaining_records)
                 lane.push(chunk)
         except BatchError as error:
+            offset = error.context.get("offset", part.offset)
             for lane in takers:
-                lane.park(f"the source's bytes at offset {lane.fetch_offset} cannot be read: {error}")
+                lane.park(f"the source's bytes of {tp} at offset {offset} cannot be read: {error.message}", error.fix)
                 self.leave(lane)
                 self._events.append(Parked(lane, lane.generation))
-            return
+                self._memory.note(lane)
+            return 0
         if brought.strange or brought.unknown:
             self._nobodys(bundle, brought)
         # What rule D skips or a strand has seen is free; what strands share is unpacked, and counts as it came.
@@ -295,12 +418,31 @@ class Source:
         came = max((chunk.next_offset for _, chunk in moved), default=part.offset) - part.offset
         for lane in takers:
             ways.judge(lane, len(part.records), came)
+            self._memory.note(lane)
             waits = lane not in bundle.reading  # before a record that is nobody's
-            if not waits and (lane.queued_bytes >= LANE_BYTES or self._full(lane)):
+            enough = lane.queued_bytes >= LANE_BYTES or len(lane.chunks) >= LANE_CHUNKS or lane in self._probed
+            if not waits and (enough or self._full(lane)):
                 self.leave(lane)
                 self._stalled.add(lane)
         if bundle.reading:
             self._place(bundle)
+        return brought.made
+
+    def _widen(self, bundle: Bundle, part: Fetched) -> None:
+        """A response without one whole batch. The partition is asked once more, with max_bytes for the claimed size.
+        Brokers return a first batch whole whatever its size (KIP-74), so a second such response proves a wrong length
+        field: CorruptBatch. Then the partition is parked and tried again like every parked one, not at once."""
+        tp, claimed = bundle.tp, header.claimed_bytes(part.records)
+        self._incomplete[tp] += 1
+        if claimed > MOST_BATCH_BYTES or self._incomplete[tp] >= INCOMPLETE:
+            del self._incomplete[tp]
+            raise CorruptBatch(
+                f"The record batch at source offset {part.offset} of {tp} is corrupt: its length field says {claimed:,}"
+                f" bytes, the broker returned {len(part.records):,}",
+                fix="Check the source broker's disk with kafka-dump-log; `heliograph offsets set` steps over the batch",
+                offset=part.offset,
+            )
+        self._wide[tp] = max(claimed, FETCH_PARTITION_BYTES)
 
     def _nobodys(self, bundle: Bundle, brought: Brought) -> None:
         """Of a shared topic, records that go nowhere: the anchor waits before them, the others go on."""
@@ -330,13 +472,10 @@ class Source:
             self.reopen(anchor)
 
     def _full(self, lane: Lane) -> bool:
-        # Only lanes that hold something count, and they are few: those stalled and those in the last response.
-        alike = [one for one in self._stalled if one.history == lane.history]
-        if sum(one.queued_bytes for one in alike) < TASK_BYTES:
+        if self._memory.held(history=lane.history) < TASK_BYTES:
             return False
-        party = party_of(lane.spec)
-        held_bytes = sum(one.queued_bytes for one in alike if party_of(one.spec) == party)
-        return held_bytes >= self._room[party.name]
+        party = party_of(lane.spec).name
+        return self._memory.held_by(party, history=lane.history) >= self._room[party]
 
     def _place(self, bundle: Bundle) -> None:
         """Into the session of its way to its leader's broker, if that is known and connected; otherwise it waits,
@@ -381,7 +520,8 @@ class Source:
             puller.unseat(bundle.tp)
 
     def _want(self, puller: Puller, bundle: Bundle) -> None:
-        puller.seat(bundle, self._wide.get(bundle.tp, FETCH_PARTITION_BYTES))
+        usual = PROBE_BYTES if self._probed and not self._probed.isdisjoint(bundle.reading) else self._partition_bytes
+        puller.seat(bundle, self._wide.get(bundle.tp, usual))
 
     def _pull_all(self) -> None:
         for puller in list(self._pullers.values()):
@@ -390,21 +530,45 @@ class Source:
     def _pull(self, puller: Puller) -> None:
         if puller.outstanding or not puller.bundles or self.stopped:
             return
-        allowed = self.budget.allowance(puller.group, FETCH_BYTES, time.monotonic(), history=puller.is_history)
+        room = self._room_for(puller)
+        if room < LEAST_ROOM_BYTES:
+            self._short.add(puller.key)
+            return
+        most = min(FETCH_BYTES, int(room / puller.expansion))
+        allowed = self.budget.allowance(puller.group, most, time.monotonic(), history=puller.is_history)
         if not allowed.bytes:
             self._dry[puller.key] = allowed.due
             return
         self._dry.pop(puller.key, None)
         waits = any(self._home(lane.spec.tp, history=lane.history) is puller for lane in self._stalled)
         try:
-            puller.ask(max_wait_ms=SHORT_POLL_MS if waits else LONG_POLL_MS, max_bytes=allowed.bytes)
+            most = max(allowed.bytes, self._widest(puller))
+            puller.ask(max_wait_ms=SHORT_POLL_MS if waits else LONG_POLL_MS, max_bytes=most)
         except WireError as error:
             self.brokers.drop(puller.key, error)
             return
         if puller.is_history:  # a live one may wait for long, and keeps nothing from anybody meanwhile
             puller.reserved_bytes = allowed.bytes
             self.budget.reserve(puller.group, allowed.bytes)
+        puller.expected_bytes = int(allowed.bytes * puller.expansion)
+        self._memory.reserve(puller.expected_bytes, history=puller.is_history)
         self.brokers.watch(puller.key)
+
+    def _room_for(self, puller: Puller) -> int:
+        """Bytes a session may ask for: what is left of its pool, but no more than its share of half of it, so that the
+        reservations of long polls do not block each other. Where spokes share the task the pool is twice as large: one
+        spoke that has filled its share must not block the others (`_full`)."""
+        history = puller.is_history
+        pool = TASK_BYTES * (2 if len(self._room) > 1 else 1)
+        alike = sum(one.is_history == history for one in self._pullers.values())
+        share = max(pool // (2 * alike), LEAST_ROOM_BYTES)
+        return min(self._memory.room(pool, history=history), share)
+
+    def _widest(self, puller: Puller) -> int:
+        """The max_bytes that a response needs for batches that were cut off in the last one."""
+        if not self._incomplete:
+            return 0
+        return max((self._wide.get(tp, 0) for tp in self._incomplete if tp in puller.bundles), default=0)
 
     def _note(self, lanes: Iterable[Lane], part: Fetched) -> None:
         committed = self._isolation == "read_committed" and part.last_stable_offset >= 0
@@ -421,7 +585,11 @@ class Source:
         error = broker_error(part.error, topic=tp.topic, partition=tp.partition)
         lanes = list(bundle.reading)
         if part.error in (UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID) or is_retriable(part.error):
-            self._homeless.add(tp)
+            bundle.read_failures += 1
+            if bundle.read_failures > 1:  # the first time it is asked again at once: its leader has changed
+                self._later[tp] = time.monotonic() + backoff_s(bundle.read_failures - 1)
+            else:
+                self._homeless.add(tp)
             self.brokers.refresh()
             for lane in lanes:
                 lane.read_trouble = f"{self.brokers.cluster.alias} gives no records: {error}"

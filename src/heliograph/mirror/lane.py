@@ -343,6 +343,19 @@ class Lane:
         return bool(self.chunks or self.parts)
 
     @property
+    def held_bytes(self) -> int:
+        """What it keeps in memory: fetched buffers, as long as something of them is left, and batches to be sent or
+        acknowledged."""
+        pieces = (*self.parts, *(sent.piece for sent in self.in_flight))
+        return sum([chunk.held_bytes for chunk in self.chunks]) + sum([len(piece.data) for piece in pieces])
+
+    @property
+    def can_discard(self) -> bool:
+        """Whether what is queued may be dropped and fetched again without rule D: what was passed over as being on
+        the target (`skip`) is in a count that the position does not have yet."""
+        return bool(self.in_flight) or (not self.skip and self.next_sequence == self.acked.sequence)
+
+    @property
     def idle(self) -> bool:
         """Nothing to send."""
         return self.state is not State.FLOWING or not self.waiting
@@ -390,6 +403,10 @@ class Lane:
         if piece is None or not (self.held or self.narrow):
             return piece
         return self._taken_apart(piece)
+
+    def join(self, count: int) -> None:
+        """The first `count` chunks become one, so that their small batches can go as one."""
+        self.chunks.appendleft(Chunk.joined([self.chunks.popleft() for _ in range(count)]))
 
     def _taken_apart(self, piece: Piece) -> Piece | None:
         """Invariant f, and smaller ones while a bad record is being looked for."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 
 from heliograph.batch import Chunk, Limits
 from heliograph.mirror.ledger import IN_FLIGHT
@@ -31,7 +32,15 @@ FAR_S = 0.005
 FAR_BATCH_BYTES, NEAR_BATCH_BYTES = 1_000_000, 500_000
 FAR_REQUEST_BYTES, NEAR_REQUEST_BYTES = 4 << 20, 1 << 20
 
+# Backoff after a retriable error of a broker, on the writing and on the reading side: doubled each time up to the most.
+BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.05, 2.0
+
 WINDOW_S = 10.0  # how long a fast answer counts as evidence of the path's true round trip
+
+
+def backoff_s(failures: int) -> float:
+    """Seconds to wait after this many failures in a row."""
+    return min(BACKOFF_FIRST_S * (1 << min(failures, 16)), BACKOFF_MOST_S)
 
 
 class Pace:
@@ -80,10 +89,25 @@ class Pace:
     def merging_pays(self, chunk: Chunk) -> bool:
         if chunk.batches < 2:
             return False
-        average = chunk.remaining_bytes / chunk.batches
-        if not chunk.compressed:
-            return average < PLAIN_BYTES
-        return average < self.merges_below_bytes
+        return chunk.remaining_bytes / chunk.batches < self._pays_below(chunk.compressed)
+
+    def joinable(self, chunks: Iterable[Chunk]) -> int:
+        """How many chunks, from the first on, to join: together they fit one merged batch, and their batches are small
+        enough that merging pays. 0: fewer than two."""
+        most = FAR_BATCH_BYTES if self.is_far else NEAR_BATCH_BYTES
+        count = size = batches = 0
+        compressed = False
+        for chunk in chunks:
+            if size + chunk.remaining_bytes > most or (count and not chunk.untouched):
+                break
+            count += 1
+            size += chunk.remaining_bytes
+            batches += chunk.batches
+            compressed = compressed or chunk.compressed
+        return count if count > 1 and size < batches * self._pays_below(compressed) else 0
+
+    def _pays_below(self, compressed: bool) -> float:
+        return self.merges_below_bytes if compressed else PLAIN_BYTES
 
     @property
     def merges_below_bytes(self) -> float:

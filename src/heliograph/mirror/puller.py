@@ -21,6 +21,8 @@ class Puller:
     bundles: dict[TopicPartition, Bundle] = field(default_factory=dict)
     outstanding: bool = False
     reserved_bytes: int = 0  # of the budget, for the answer that is on its way
+    expected_bytes: int = 0  # of memory, for the same answer once it is unpacked
+    expansion: float = 1.0  # by how much the last answer grew when it was unpacked; 1: nothing of it was
 
     @property
     def group(self) -> int:

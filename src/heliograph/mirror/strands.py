@@ -25,7 +25,7 @@ from heliograph.batch import Chunk, Limits
 from heliograph.batch.demux import Strange, Targets, demux
 from heliograph.batch.labels import Stamp
 from heliograph.batch.mux import mux
-from heliograph.batch.sharing import Shares
+from heliograph.batch.sharing import MOST_BYTES, Shares
 from heliograph.batch.split import split
 from heliograph.mirror.assignment import LaneSpec, PutBack
 from heliograph.mirror.lane import Lane, State
@@ -43,6 +43,7 @@ class Brought:
 
     chunks: list[tuple[Lane, Chunk]]
     bytes: int
+    made: int = 0  # bytes that were unpacked for it; 0: the batches are still as they came
     strange: tuple[Strange, ...] = ()  # that stop the anchor: not written down yet
     unknown: Mapping[TopicPartition, int] = field(default_factory=dict)
 
@@ -54,6 +55,7 @@ class Bundle:
     lanes: tuple[Lane, ...]
     reading: dict[Lane, None] = field(default_factory=dict)  # those that the fetch is for
     aside: set[int] = field(default_factory=set)  # offsets of strange records that are written down
+    read_failures: int = 0  # in a row, for the backoff of its fetch; those of writing are the lanes' own
     _targets: Targets | None = None
 
     @property
@@ -80,19 +82,26 @@ class Bundle:
         return [lane for lane in self.reading if lane.state is State.FLOWING and lane.fetch_offset >= offset]
 
     def brought(
-        self, takers: Sequence[Lane], part: Fetched, limits: Callable[[int], Limits], *, read_committed: bool
+        self,
+        takers: Sequence[Lane],
+        part: Fetched,
+        limits: Callable[[int], Limits],
+        *,
+        read_committed: bool,
+        most_bytes: int = MOST_BYTES,
     ) -> Brought:
-        """BatchError if its first batch cannot be read."""
+        """BatchError if its first batch cannot be read. What has to be unpacked ends behind the batch that makes it
+        more than `most_bytes`, and is fetched again from there."""
         stage = self.lanes[0].spec.stage
         if isinstance(stage, PutBack):
-            return self._put_back(stage, takers, part, limits, read_committed)
+            return self._put_back(stage, takers, part, limits, read_committed, most_bytes)
         if isinstance(stage, Stamp):
             now_ms = time.time_ns() // 1_000_000
-            labelled = mux(part.records, stage, now_ms)
+            labelled = mux(part.records, stage, now_ms, most_bytes=most_bytes)
             if labelled.newest_ms >= 0:
                 self.lanes[0].aged_ms = max(now_ms - labelled.newest_ms, 0) if stage.timed else 0
             chunks = self._chunks(takers, labelled.shares, part, limits, read_committed)
-            return Brought(chunks, labelled.shares.size)
+            return Brought(chunks, labelled.shares.size, labelled.shares.made)
         if len(self.lanes) == 1:
             alone = takers[0]
             chunk = Chunk(
@@ -103,8 +112,8 @@ class Bundle:
                 limits=limits(alone.max_batch_bytes),
             )
             return Brought([(alone, chunk)], chunk.remaining_bytes)
-        shares = split(part.records, len(self.lanes))
-        return Brought(self._chunks(takers, shares, part, limits, read_committed), shares.size)
+        shares = split(part.records, len(self.lanes), most_bytes=most_bytes)
+        return Brought(self._chunks(takers, shares, part, limits, read_committed), shares.size, shares.made)
 
     def _chunks(
         self,
@@ -125,6 +134,7 @@ class Bundle:
                     read_committed=read_committed,
                     limits=replace(limits(lane.max_batch_bytes), codec_of_target=shares.codec),
                     check_crc=False,  # done when they were divided
+                    shared=True,
                 ),
             )
             for lane in takers
@@ -148,6 +158,7 @@ class Bundle:
         part: Fetched,
         limits: Callable[[int], Limits],
         read_committed: bool,
+        most_bytes: int,
     ) -> Brought:
         if self._targets is None:
             origins = [lane.spec.stage.origin for lane in self.lanes if isinstance(lane.spec.stage, PutBack)]
@@ -160,6 +171,7 @@ class Bundle:
             keep=stage.keep_labels,
             refuses=lambda origin: origin in refused or following.refuses(origin),
             aborted=part.aborted if read_committed else (),
+            most_bytes=most_bytes,
         )
         anchor, filled = self.anchor, done.shares.filled
         others = [lane for lane in takers if lane is not anchor]
@@ -167,7 +179,7 @@ class Bundle:
         chunks = self._chunks(served, done.shares, part, limits, read_committed)
         chunks += [(lane, _nothing(done.next_offset, lane)) for lane in others if self._place_of(lane) not in filled]
         if anchor is None or anchor not in takers:
-            return Brought(chunks, done.shares.size, (), done.unknown)
+            return Brought(chunks, done.shares.size, done.shares.made, (), done.unknown)
         self.aside = {offset for offset in self.aside if offset >= anchor.fetch_offset}
         # What others wrote down before is in `held` (rule H's answer). What is behind a record that waits for its place
         # is not written down yet: who begins that target may be another, and would not know.
@@ -178,7 +190,8 @@ class Bundle:
             if anchor.fetch_offset <= one.record.offset < waits and one.record.offset not in written
         )
         until = strange[0].record.offset if strange else waits
-        return Brought([(anchor, _nothing(until, anchor)), *chunks], done.shares.size, strange, done.unknown)
+        chunks = [(anchor, _nothing(until, anchor)), *chunks]
+        return Brought(chunks, done.shares.size, done.shares.made, strange, done.unknown)
 
 
 def _nothing(until: int, lane: Lane) -> Chunk:

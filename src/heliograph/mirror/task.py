@@ -46,6 +46,7 @@ from heliograph.mirror.journal import Journal
 from heliograph.mirror.lane import Lane, Refusal, State
 from heliograph.mirror.ledger import advance, distance
 from heliograph.mirror.link import Link
+from heliograph.mirror.pace import backoff_s
 from heliograph.mirror.positions import Position
 from heliograph.mirror.producer_state import ProbeResult, ProducerStateProbe, Question
 from heliograph.mirror.strands import share_of
@@ -66,8 +67,6 @@ Standing = tuple[Position, offsetmap.Span | None]  # where a lane stands, and th
 Row = tuple[str, str, int, str, int, int, int, int]  # flow, topic, partition, remote topic, offsets, length, bytes
 
 ASK_AGAIN_S = 0.5  # between two probes of a lane that could not be answered
-# Before a probe of a lane whose batches failed: doubled with each failure in a row.
-BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.05, 2.0
 # Records of this age may be forgotten by a broker: nobody sets `producer.id.expiration.ms` (a day by default) lower.
 OLD_RECORDS_MS = 600_000
 LINGER_S = 10.0  # how long a task goes on behind its epoch, if nobody takes over
@@ -493,4 +492,4 @@ def _is_stored(refusal: Refusal, question: Question, answer: ProbeResult) -> boo
 
 def _backoff_s(lane: Lane) -> float:
     """Nothing before the first failure since the last acknowledgement."""
-    return min(BACKOFF_FIRST_S * 2 ** min(lane.failures, 10), BACKOFF_MOST_S) if lane.failures else 0.0
+    return backoff_s(lane.failures) if lane.failures else 0.0
