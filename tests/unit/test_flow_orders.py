@@ -13,6 +13,7 @@ from heliograph.flow.tally import Tally
 from heliograph.health.status import Order, Scope
 from heliograph.health.verdict import Health
 from heliograph.mirror.positions import is_for_others, partition_of_key
+from heliograph.mirror.protocol import DriverMessage, Halt
 from heliograph.survey.topics import Route
 from heliograph.types import Cluster, Flow, TopicPartition
 
@@ -104,10 +105,10 @@ class Heard:
         self.words: list[str] = []
         self.halted: list[tuple[str, int]] = []
 
-    def say(self, word: str, **more: object) -> None:
-        self.words.append(word)
-        if word == "halt":
-            self.halted = [tuple(one) for one in more["partitions"]]  # type: ignore[attr-defined]
+    def send(self, message: DriverMessage) -> None:
+        self.words.append(str(type(message).__struct_config__.tag))
+        if isinstance(message, Halt):
+            self.halted = message.partitions
 
 
 class Unwritable(Orders):
@@ -188,7 +189,7 @@ def test_a_flow_that_is_stopped_ends_its_tasks_and_those_that_come() -> None:
     assert deck.task.words == ["halt", "finish"]
     assert late.words == ["halt", "finish"]
     assert deck.helm.plannable([Route(A0, None, A0, 1)]) == ()
-    deck.relay.left((1, 0, 0))
+    deck.relay.left((1, 0, 0), deck.task)
     deck.helm.steer(WHOLE, "running", "kim")
     assert deck.replans == 1
 
