@@ -27,6 +27,7 @@ from heliograph.flow.assignments import Assignments
 from heliograph.flow.caps import Caps
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
+from heliograph.flow.lease import Lease
 from heliograph.flow.observer import Observer
 from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
 from heliograph.flow.orders import Orders
@@ -97,6 +98,8 @@ class Coordinator:
         self._survey = Survey()
         self._presence = Presence(flow, Client(flow.target, timeout_s=flow.admin_timeout_s), file)
         self.tenure = Tenure(self._presence)
+        self.supersedes = False  # whether no process runs the flow otherwise: it was looked for (`tenure.settle`)
+        self._lease = Lease(self._presence, self.tenure, look=self._look_for_orders, reread=self._reread)
         orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S), others=self.tenure.hear)
         self._observer = Observer(self._tally, order_of=orders.of)
         self._helm = Helm(
@@ -136,13 +139,33 @@ class Coordinator:
         made.watch(self._observer, self._copied_partitions, self._recover)
         made.also("incidents", self._incidents.look, LOOK_EVERY_S)
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
-        made.also("presence", self._presence.beat, BEAT_S, delay_s=0.0)
+        made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
         made.resting = lambda: self._helm.stopped
         return made
 
     def _look_for_orders(self) -> None:
         self._helm.look()
         self.tenure.judge()
+
+    # ---------------------------------------------------------------- the lease
+
+    def _reread(self) -> None:
+        """After this process was silent: an operator may have set positions, or another process copied meanwhile."""
+        moved = self._moved()
+        if moved:
+            log.warning("positions were set meanwhile: tasks restart from them", flow=self.flow.name, partitions=moved)
+            self._relay.send_all(Finish(abandon=True))
+            self._replan()
+
+    def _moved(self) -> list[str]:
+        """Partitions of the plan whose position another process or an operator has started anew."""
+        known = self._positions.catch_up()
+        with self._lock:
+            lanes = [lane for plan in self._plans.values() for a in plan for lane in a.lanes if lane.position.claimed]
+        ids = {
+            tp: {position.producer_id, *(one.producer_id for one in position.strands)} for tp, position in known.items()
+        }
+        return sorted({str(lane.tp) for lane in lanes if lane.position.producer_id not in ids.get(lane.tp, ())})
 
     # ---------------------------------------------------------------- life
 
@@ -153,13 +176,16 @@ class Coordinator:
             raise same_cluster(self.flow, source_id)
         self._positions.ensure()
         self._offsets.ensure()
+        self._helm.begin()
+        self.tenure.claim(supersede=self.supersedes)
+        self._lease.begin()
+        self._presence.beat()  # before positions are read: whoever would set them by hand from here on sees it
         self._positions.catch_up()
         self._offsets.catch_up()
         try:
             self._incidents.look()
         except HeliographError as error:  # whoever may not read them may still copy
             self._troubled("reading incidents", error)
-        self._helm.begin()
         self._survey = self._amends.judge(self._topics.survey())
         self._observe(self._survey)
         self._helm.obey()
@@ -207,7 +233,7 @@ class Coordinator:
                 return after
             self._outdated = False
         try:
-            assignments = self._assign(after + 1, routes)
+            assignments = self._assign_held(after + 1, routes)
         except HeliographError as error:
             self._troubled("planning", error)
             time.sleep(ASK_AGAIN_S)
@@ -222,6 +248,24 @@ class Coordinator:
             self._plans = {after + 1: assignments}
         self._relay.turn_to(after + 1, len(assignments))
         return after + 1
+
+    def _assign_held(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
+        """None while the flow is not held. A plan in the making of which the lease lapsed is not followed."""
+        if not self._may_plan():
+            return []
+        lapses = self._lease.lapses
+        assignments = self._assign(epoch, routes)
+        return assignments if self._may_plan() and lapses == self._lease.lapses else []
+
+    def _may_plan(self) -> bool:
+        """A process that was frozen looks first. One whose beats fail, since a leader is away, copies on: whoever wants
+        to change the flow cannot reach that leader either."""
+        try:
+            return self._lease.holds()
+        except HeliographError:
+            if self._lease.frozen:
+                raise
+            return not self.tenure.gone
 
     def _plannable(self) -> tuple[Route, ...]:
         return () if self._stopping else self._helm.plannable(self._survey.routes)
@@ -424,7 +468,10 @@ class Coordinator:
     def change(self, flow: Flow) -> str:
         """Take up what an edited file says, alive (`changes.Way.ALIVE`). What that did, in words."""
         found = changes.changed(self.flow, flow)
+        new = changes.digest(self.flow) != changes.digest(flow)
         self.flow = self._presence.flow = flow
+        if new:
+            self.tenure.claim(supersede=True)
         for part in (self._topics, self._claims, self._amends, self._caps, self._sizing, self._assignments):
             part.change(flow)
         did = []
