@@ -150,6 +150,8 @@ class Hub:
             log.warning("a control connection without the key was refused", fix="see which host reaches the driver")
         except (OSError, EOFError):
             pass  # the other side ended
+        except Exception:  # top of a thread: a mistake of ours ends this connection, the task dials again
+            log.exception("a control connection failed")
 
     def _hello(self, connection: Connection) -> protocol.TaskHello | protocol.PlannerHello | None:
         """None: refused, and told so."""
