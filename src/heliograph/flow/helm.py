@@ -86,10 +86,14 @@ class Helm:
         return Steered(given, wider, about, unwritten)
 
     def _write(self, given: tuple[Order, ...]) -> str:
+        before = self.orders.known
         try:
             self.orders.write(given)
         except HeliographError as error:
             return f"it counts, but could not be written to the target, so a restart will not know of it: {error}"
+        finally:
+            if self.orders.known != before:  # others gave orders meanwhile
+                self.obey()
         return ""
 
     # ---------------------------------------------------------------- carried out
