@@ -16,6 +16,8 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from heliograph.mirror.protocol import DriverMessage
+
 NOT_LED_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -211,10 +213,15 @@ def _record(message: Message) -> Record:
 
 
 class Heard:
-    """A task's end of a coordinator's voice: keeps what was said."""
+    """A task's end of a coordinator's channel: keeps what was sent."""
 
     def __init__(self) -> None:
-        self.words: list[str] = []
+        self.messages: list[DriverMessage] = []
 
-    def say(self, word: str, **more: object) -> None:
-        self.words.append(word)
+    @property
+    def words(self) -> list[str]:
+        """The kinds of messages, in order."""
+        return [str(type(message).__struct_config__.tag) for message in self.messages]
+
+    def send(self, message: DriverMessage) -> None:
+        self.messages.append(message)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.flow.caps import Caps, Want, deal
-from heliograph.flow.tally import COUNTERS, Tally
+from heliograph.flow.tally import Tally
+from heliograph.mirror.protocol import PartitionReport, Report, partition_report
 from heliograph.types import Cap, Cluster, Flow, TopicPartition
 
 MB = 1_000_000
@@ -46,7 +45,7 @@ class Clock:
         return self.now
 
 
-def lane(tp: TopicPartition, size: int) -> dict[str, Any]:
+def lane(tp: TopicPartition, size: int) -> PartitionReport:
     plain = {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -56,7 +55,7 @@ def lane(tp: TopicPartition, size: int) -> dict[str, Any]:
         "reason": "",
         "fix": "",
     }
-    return {**plain, **dict.fromkeys(COUNTERS, 0), "bytes": size}
+    return partition_report({**plain, "bytes": size})
 
 
 def caps_of(*caps: Cap) -> tuple[Caps, Tally, Clock]:
@@ -82,7 +81,7 @@ def test_shares_are_dealt_anew_by_what_tasks_say() -> None:
         if task is None:
             continue
         took = min(shares[0][0], 20 * MB) if task == 0 else min(shares[1][0], 1 * MB)
-        told = caps.reported((1, task, 0), {"caps": [[int(took * 8 * 0.13), task == 0]]})
+        told = caps.reported((1, task, 0), Report(caps=[(int(took * 8 * 0.13), task == 0)]))
         for other, share in told.items():
             shares[other] = share
         rounds += bool(told)
@@ -98,7 +97,7 @@ def test_a_task_of_an_epoch_that_is_over_changes_nothing() -> None:
     caps.begin(1, [[ORDERS], [CLICKS]], {})
     caps.begin(2, [[ORDERS, CLICKS]], {})
     clock.now += 1
-    assert caps.reported((1, 1, 0), {"caps": [[MB, True]]}) == {}
+    assert caps.reported((1, 1, 0), Report(caps=[(MB, True)])) == {}
     assert caps.share((1, 0, 0)) == []
 
 
@@ -109,12 +108,12 @@ def test_other_caps_count_from_the_next_epoch() -> None:
     for second in range(3):  # tasks of this epoch know one cap, and speak of one
         clock.now += 1
         for task in (0, 1):
-            report = {"lanes": [lane(ORDERS, MB * second)], "caps": [[MB, True]]}
+            report = Report([lane(ORDERS, MB * second)], caps=[(MB, True)])
             tally.add((1, task, 0), report)
             caps.reported((1, task, 0), report)
     assert [one.limit_bytes_per_s for one in caps.status()] == [10 * MB]
     assert caps.begin(2, [[ORDERS], [CLICKS]], {}) == [(3 * MB, MB), (3 * MB, MB)]
-    caps.reported((1, 0, 0), {"caps": [[MB, True]]})  # a late one of the epoch before
+    caps.reported((1, 0, 0), Report(caps=[(MB, True)]))  # a late one of the epoch before
     assert [one.limit_bytes_per_s for one in caps.status()] == [6 * MB, 2 * MB]
     caps.change(Flow(Cluster("us"), Cluster("eu")))
     assert caps.begin(3, [[ORDERS], [CLICKS]], {}) == [(), ()]
@@ -126,7 +125,7 @@ def test_what_is_used_is_what_was_acknowledged() -> None:
     caps.begin(1, [[ORDERS, CLICKS]], {})
     for second in range(10):
         clock.now += 1
-        report = {"lanes": [lane(ORDERS, 4 * MB * second), lane(CLICKS, 2 * MB * second)]}
+        report = Report([lane(ORDERS, 4 * MB * second), lane(CLICKS, 2 * MB * second)])
         tally.add((1, 0, 0), report)
         caps.reported((1, 0, 0), report)
     flow, clicks = caps.status()

@@ -1,12 +1,18 @@
 """What a coordinator says to its tasks, without clusters: nothing here reaches for one."""
 
+import threading
 from dataclasses import replace
 
 from heliograph.flow.coordinator import Coordinator
-from heliograph.mirror.assignment import Coordinates
+from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
+from heliograph.mirror.positions import Position
+from heliograph.mirror.protocol import Finish, Turn
 from heliograph.survey.topics import Route, Survey
 from heliograph.types import Cap, Cluster, Flow, TopicPartition
-from tests.kit import Heard
+from tests.kit import Heard, wait_until
+
+HERE = Coordinates("127.0.0.1", 3, b"key")
+ASSIGNMENT = Assignment("a->b", Cluster("a"), Cluster("b"), "read_committed", "p", 1, "m", 1, 1, 0, 60.0, (), HERE)
 
 
 def coordinator(**more):
@@ -71,7 +77,7 @@ def test_a_task_that_is_begun_again_hears_its_share_of_a_cap(monkeypatch):
     one._caps.begin(1, [[TopicPartition("t", 0)], [TopicPartition("t", 1)]], {})
     voice = Heard()
     one.joined((1, 1, 1), voice)
-    assert voice.words == ["positions", "shares"]
+    wait_until(lambda: sorted(voice.words) == ["positions", "shares"], what="both, in any order")
 
 
 def test_another_cap_turns_the_page_and_counts_from_the_next_epoch():
@@ -80,6 +86,82 @@ def test_another_cap_turns_the_page_and_counts_from_the_next_epoch():
     one._caps.begin(1, [[TopicPartition("t", 0)]], {})
     one.joined((1, 0, 0), voice)
     assert one.change(replace(one.flow, caps=(Cap(4_000_000),))) == "the next epoch begins now, by it"
-    assert voice.words == ["turn"]
+    assert voice.words == ["shares", "turn"]
     assert one._caps.begin(2, [[TopicPartition("t", 0)]], {}) == [(4_000_000,)]
     assert [cap.limit_bytes_per_s for cap in one.status().caps] == [4_000_000]
+
+
+# ---- after a silence
+
+
+def planned(one, tp, position):
+    spec = LaneSpec(tp, None, tp, position, 1 << 20)
+    one._plans = {1: [replace(ASSIGNMENT, lanes=(spec,))]}
+
+
+def test_tasks_restart_from_positions_that_were_set_while_the_driver_slept(monkeypatch):
+    one, task = coordinator(), Heard()
+    tp = TopicPartition("t", 0)
+    planned(one, tp, Position(10, 7, 0, 10))
+    one.joined((1, 0, 0), task)
+    monkeypatch.setattr(one._positions, "catch_up", lambda: {tp: Position(0)})  # `offsets set`
+    one._reread()
+    assert task.messages == [Finish(abandon=True), Turn()]
+    assert one._outdated
+
+
+def test_tasks_go_on_where_positions_are_still_theirs(monkeypatch):
+    one, task = coordinator(), Heard()
+    tp = TopicPartition("t", 0)
+    planned(one, tp, Position(10, 7, 0, 10))
+    one.joined((1, 0, 0), task)
+    monkeypatch.setattr(one._positions, "catch_up", lambda: {tp: Position(25, 7, 0, 25)})
+    one._reread()
+    assert task.messages == []
+
+
+def test_no_plan_is_made_while_the_flow_is_not_held(monkeypatch):
+    one = coordinator()
+    one._take(survey("t"))
+    asked = []
+    monkeypatch.setattr("heliograph.flow.coordinator.ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr(one, "_assign", lambda epoch, routes: asked.append(epoch) or [ASSIGNMENT])
+    monkeypatch.setattr(one._lease, "holds", lambda: False)
+    assert one.next_epoch(0) == 0
+    assert not asked
+    monkeypatch.setattr(one._lease, "holds", lambda: True)
+    assert one.next_epoch(0) == 1
+
+
+def test_a_plan_in_the_making_of_which_the_driver_slept_is_not_followed(monkeypatch):
+    one = coordinator()
+    one._take(survey("t"))
+    monkeypatch.setattr("heliograph.flow.coordinator.ASK_AGAIN_S", 0.01)
+
+    def assign(epoch, routes):
+        one._lease.lapses += 1  # it slept, and another thread has looked since
+        return [ASSIGNMENT]
+
+    monkeypatch.setattr(one, "_assign", assign)
+    assert one.next_epoch(0) == 0
+
+
+def test_a_task_that_gives_up_waiting_is_not_told_to_go(monkeypatch):
+    """Its positions are read for longer than it waits."""
+    one, task = coordinator(), Heard()
+    reading, read = threading.Event(), threading.Event()
+
+    def standing(lanes, attempt):
+        reading.set()
+        assert read.wait(10)
+        return []
+
+    monkeypatch.setattr(one._handover, "standing", standing)
+    one._relay.turn_to(1, 1)
+    one.joined((1, 0, 0), task)
+    one.ready((1, 0, 0), 1, task)
+    assert reading.wait(10)
+    one.gave_up((1, 0, 0), 1, task)
+    read.set()
+    wait_until(lambda: not any(thread.name == "release" for thread in threading.enumerate()), what="the answer")
+    assert task.words == []

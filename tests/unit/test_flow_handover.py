@@ -3,11 +3,10 @@ the era that is known."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from heliograph.flow.handover import Handover
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position, decode
+from heliograph.mirror.protocol import LanePosition, PartitionReport, partition_report
 from heliograph.state.positions import PositionsLog
 from heliograph.types import Cluster, Flow, TopicPartition
 
@@ -35,13 +34,13 @@ def stage() -> tuple[Handover, PositionsLog, Read]:
     return Handover(positions, read), positions, read  # type: ignore[arg-type]
 
 
-def word(tp: TopicPartition, at: int, producer: int) -> dict[str, Any]:
+def word(tp: TopicPartition, at: int, producer: int) -> PartitionReport:
     where = {"topic": tp.topic, "partition": tp.partition, "next": at, "sequence": at, "target": at}
-    return {**where, "producer": producer, "run": [0, 0, at]}
+    return partition_report({**where, "producer": producer, "run": [0, 0, at], "end": at, "state": "flowing"})
 
 
-def told(lanes: list[tuple[Any, ...]]) -> dict[TopicPartition, int]:
-    positions = {TopicPartition(topic, partition): decode(value.encode()) for topic, partition, value, _ in lanes}
+def told(lanes: list[LanePosition]) -> dict[TopicPartition, int]:
+    positions = {lane.tp: decode(lane.position.encode()) for lane in lanes}
     return {tp: position.next_offset for tp, position in positions.items() if position is not None}
 
 
@@ -62,7 +61,7 @@ def test_a_word_that_is_missing_is_looked_up() -> None:
     handover.heard((1, 0), [word(ONE, 15, 7)])
     lanes = handover.standing([ONE, OTHER], attempt=0)
     assert told(lanes) == {ONE: 15, OTHER: 20}
-    assert [run for *_, run in lanes] == [Span(0, 0, 15), Span(0, 0, 20)]
+    assert [lane.run for lane in lanes] == [Span(0, 0, 15), Span(0, 0, 20)]
     assert read.times == 2  # positions, then the map
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from heliograph.flow.observer import Observer
 from heliograph.flow.tally import COUNTERS, Tally
 from heliograph.health.verdict import NO_REASON, Health
+from heliograph.mirror.protocol import Report, partition_report
 from heliograph.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -31,7 +32,7 @@ class Scene:
         )
 
     def report(self, *lanes: dict[str, Any], task: tuple[int, int, int] = TASK, **more: Any) -> None:
-        report = {"lanes": lanes, **more}
+        report = Report([partition_report(lane) for lane in lanes], **more)
         self.tally.add(task, report)
         self.observer.reported(task, report)
 

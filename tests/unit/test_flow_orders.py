@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from heliograph.batch import Record
 from heliograph.errors import Unreachable
 from heliograph.flow.helm import Helm
 from heliograph.flow.observer import Observer
-from heliograph.flow.orders import Orders, _key, _order_of, _scope_of, _value
+from heliograph.flow.orders import Orders, _key, _now_ms, _order_of, _scope_of, _value
 from heliograph.flow.relay import Relay
 from heliograph.flow.tally import Tally
 from heliograph.health.status import Order, Scope
 from heliograph.health.verdict import Health
 from heliograph.mirror.positions import is_for_others, partition_of_key
+from heliograph.mirror.protocol import DriverMessage, Halt
 from heliograph.survey.topics import Route
 from heliograph.types import Cluster, Flow, TopicPartition
 
@@ -99,15 +101,69 @@ def test_other_values_are_no_orders(value: bytes | None) -> None:
     assert _order_of(WHOLE, value) is None
 
 
+class Topic:
+    """The partition of orders, in memory."""
+
+    partitions = 1
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.read_to = 0
+
+    def append(self, partition: int, pairs: list[tuple[bytes, bytes | None]]) -> None:
+        self.records += [Record(len(self.records) + n, 0, key, value, ()) for n, (key, value) in enumerate(pairs)]
+
+    def news(self, partition: int) -> list[tuple[int, Record]]:
+        begin, self.read_to = self.read_to, len(self.records)
+        return [(0, record) for record in self.records[begin:]]
+
+    def give(self, order: Order) -> None:
+        """By another process."""
+        self.append(0, [(_key(FLOW, order.scope), _value(order))])
+
+
+def written(topic: Topic) -> Orders:
+    known = orders()
+    known._log = topic  # type: ignore[assignment]
+    return known
+
+
+@pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
+def test_an_order_stands_before_an_earlier_one_of_a_clock_that_is_off(ahead_ms: int) -> None:
+    topic = Topic()
+    mine = written(topic)
+    topic.give(Order("a", 0, "running", "lee", _now_ms() + ahead_ms))  # not read yet when kim pauses
+    mine.write(mine.give(("a", 0), "paused", "kim"))
+    reader = written(topic)
+    topic.read_to = 0
+    reader.look()
+    for one in (mine, reader):
+        assert one.of(A0) is not None
+        assert one.of(A0).by == "kim"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
+def test_a_process_that_slept_before_it_wrote_an_order_does_not_undo_a_later_one(ahead_ms: int) -> None:
+    topic = Topic()
+    mine = written(topic)
+    given = mine.give(("a", 0), "running", "kim") or mine.give(("a", 0), "paused", "kim")
+    mine._given_at -= 60  # frozen
+    theirs = Order("a", 0, "stopped", "lee", given[0].at_ms + ahead_ms)
+    topic.give(theirs)
+    mine.write(given)
+    assert mine.of(A0) == theirs
+    assert len(topic.records) == 1
+
+
 class Heard:
     def __init__(self) -> None:
         self.words: list[str] = []
         self.halted: list[tuple[str, int]] = []
 
-    def say(self, word: str, **more: object) -> None:
-        self.words.append(word)
-        if word == "halt":
-            self.halted = [tuple(one) for one in more["partitions"]]  # type: ignore[attr-defined]
+    def send(self, message: DriverMessage) -> None:
+        self.words.append(str(type(message).__struct_config__.tag))
+        if isinstance(message, Halt):
+            self.halted = message.partitions
 
 
 class Unwritable(Orders):
@@ -188,7 +244,7 @@ def test_a_flow_that_is_stopped_ends_its_tasks_and_those_that_come() -> None:
     assert deck.task.words == ["halt", "finish"]
     assert late.words == ["halt", "finish"]
     assert deck.helm.plannable([Route(A0, None, A0, 1)]) == ()
-    deck.relay.left((1, 0, 0))
+    deck.relay.left((1, 0, 0), deck.task)
     deck.helm.steer(WHOLE, "running", "kim")
     assert deck.replans == 1
 

@@ -3,10 +3,18 @@ runs."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import replace
+
 import msgspec
 import pytest
 
-from heliograph.flow.presence import GONE_S, Holder, _key, has_workers, holder_of, process_of
+from heliograph.flow import kernel
+from heliograph.flow.presence import GONE_S, Holder, Watch, _key, has_workers, holder_of, process_of
 from heliograph.mirror.positions import Position, is_for_others, partition_of_key
 from heliograph.review.adoption import Findings, _continuation
 from heliograph.review.standing import Standing
@@ -42,15 +50,56 @@ def test_other_keys_are_nobodys(key: bytes | None) -> None:
     assert process_of(key, FLOW) is None
 
 
-def test_a_holder_is_gone_after_four_beats() -> None:
-    value = msgspec.json.encode({"host": "h", "pid": 7, "since": 1000, "at": 50_000})
-    holder = holder_of("abc", value)
-    assert holder == Holder("abc", "h", 7, 1000, 50_000)
+def test_a_record_says_which_process_runs_the_flow() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    holder = holder_of("abc", msgspec.json.encode({"host": "h", "pid": 7, "since": 1000, "at": now_ms}))
+    assert holder == Holder("abc", "h", 7, 1000, now_ms)
     assert str(holder) == "process 7 on h"
-    assert holder.alive(50_000 + int(GONE_S * 1000) - 1)
-    assert not holder.alive(50_000 + int(GONE_S * 1000))
+    assert str(replace(holder, at_ms=50_000)) == "process 7 on h (last beat 1970-01-01 00:00:50Z by its clock)"
     assert holder_of("abc", None) is None
     assert holder_of("abc", b'{"host": "h"}') is None
+    assert holder_of("abc", b'{"host": "h", "pid": 7, "since": 1e300, "at": -1}') is not None
+
+
+@pytest.mark.parametrize("apart_s", [0, 3600, -3600])
+def test_a_process_is_gone_when_it_was_watched_for_as_long_whatever_its_clock_says(apart_s: int) -> None:
+    them = Holder("abc", "elsewhere", 7, 0, time.time_ns() // 1_000_000 + apart_s * 1000)
+    watch = Watch()
+    assert watch.saw([them], 100.0) == []
+    assert not watch.gone(them, 100.0 + GONE_S - 1)
+    assert watch.gone(them, 100.0 + GONE_S)
+    beaten = replace(them, beats=1)  # at the same time, by its clock
+    assert watch.saw([beaten], 130.0) == [beaten]
+    assert not watch.gone(beaten, 130.0)
+
+
+def test_a_process_that_comes_while_others_are_watched_runs_the_flow() -> None:
+    one, other = (Holder(name, "elsewhere", 7, 0, 0) for name in ("one", "other"))
+    watch = Watch()
+    assert watch.saw([one], 100.0) == []
+    assert watch.saw([one, other], 101.0) == [other]
+
+
+def test_silence_of_a_process_of_this_boot_is_known_at_once() -> None:
+    where = replace(kernel.here(), namespace="another container's")
+    quiet = Holder("abc", "elsewhere", 7, 0, 0, where=where, up_ms=kernel.up_ms() - 60_000)
+    assert quiet.is_over
+    assert not replace(quiet, up_ms=kernel.up_ms() - 1_000).is_over
+    assert not replace(quiet, up_ms=0).is_over
+    assert not replace(quiet, where=replace(where, boot="another machine's")).is_over
+
+
+def test_a_frozen_process_of_this_machine_holds_its_flow() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        os.kill(child.pid, signal.SIGSTOP)
+        where = replace(kernel.here(), started=kernel.started(child.pid))
+        frozen = Holder("abc", socket.gethostname(), child.pid, 0, 0, where=where, up_ms=kernel.up_ms() - 60_000)
+        assert not frozen.is_over
+        assert Watch().saw([frozen], 100.0) == [frozen]
+    finally:
+        child.kill()
+        child.wait()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from heliograph.flow.observer import Observer
 from heliograph.flow.report import Course, Look
 from heliograph.flow.tally import COUNTERS, Tally
 from heliograph.health.status import ParkedPartition
+from heliograph.mirror.protocol import Report, partition_report
 from heliograph.survey.topics import Route, Survey
 from heliograph.types import Cluster, Flow, TopicPartition
 
@@ -43,8 +44,9 @@ class Scene:
             self.observer.joined(TASK)
         base = {"topic": "orders", "partition": 0, "next": position, "end": end, "state": "flowing", "reason": ""}
         lane = {**dict.fromkeys(COUNTERS, 0), **base, "fix": "", **more}
-        self.tally.add(TASK, {"lanes": [lane]})
-        self.observer.reported(TASK, {"lanes": [lane]})
+        report = Report([partition_report(lane)])
+        self.tally.add(TASK, report)
+        self.observer.reported(TASK, report)
 
     def leave(self) -> None:
         self.observer.left(TASK)

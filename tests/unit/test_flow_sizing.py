@@ -11,21 +11,22 @@ from structlog.typing import EventDict
 from heliograph.flow import sizing
 from heliograph.flow.sizing import Sizing, foreseen, tasks_because
 from heliograph.mirror.pace import FAR_REQUEST_BYTES, NEAR_REQUEST_BYTES, Pace
+from heliograph.mirror.protocol import Report
 from heliograph.mirror.sizes import decided
 from heliograph.types import Cluster, Flow
 
 FLOW = Flow(Cluster("us"), Cluster("eu"))
 
 
-def report(round_trip_s: float, **more: Any) -> dict[str, Any]:
+def report(round_trip_s: float, **more: Any) -> Report:
     pace = Pace()
     pace.opened(round_trip_s)
     pace.answered(round_trip_s)
-    return {"sizes": {**asdict(decided(pace, [])), **more}}
+    return Report(sizes={**asdict(decided(pace, [])), **more})
 
 
 def test_sizes_follow_the_round_trip() -> None:
-    near, far = report(0.0005)["sizes"], report(0.1)["sizes"]
+    near, far = report(0.0005).sizes, report(0.1).sizes
     assert (near["far"], near["request_bytes"], near["round_trip_ms"]) == (False, NEAR_REQUEST_BYTES, 0.5)
     assert (far["far"], far["request_bytes"], far["round_trip_ms"]) == (True, FAR_REQUEST_BYTES, 100.0)
     assert far["merge_compressed_below_bytes"] == 400_000 > near["merge_compressed_below_bytes"]
@@ -43,8 +44,8 @@ def test_tasks_are_put_together_and_the_log_says_it_once(
     monkeypatch.setattr(sizing, "log", sizing.structlog.get_logger())
     one = Sizing(FLOW)
     one.begin(1, 2, 5)
-    one.reported((1, 0, 0), {"sizes": asdict(decided(Pace(), []))})
-    one.reported((1, 1, 0), {"sizes": asdict(decided(Pace(), []))})
+    one.reported((1, 0, 0), Report(sizes=asdict(decided(Pace(), []))))
+    one.reported((1, 1, 0), Report(sizes=asdict(decided(Pace(), []))))
     assert not logs, "nothing was answered yet"
     one.begin(1, 2, 5)
     one.reported((1, 0, 0), report(0.001, live=2, history=1))

@@ -19,7 +19,7 @@ from heliograph.flow import presence as presences
 from heliograph.flow import tenure as tenures
 from heliograph.flow.changes import digest
 from heliograph.flow.presence import Holder, Presence, _key, holder_of
-from heliograph.flow.tenure import Tenure, _settle
+from heliograph.flow.tenure import APPLY_S, Tenure, _settle
 from heliograph.types import Cluster, Flow
 from tests.kit import wait_until
 
@@ -48,6 +48,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
     monkeypatch.setattr(tenures, "LOOK_AGAIN_S", 0.0)
     monkeypatch.setattr(presences, "LOOK_AGAIN_S", 0.0)
+    for module in (presences, tenures):
+        monkeypatch.setattr(module, "remove", lambda flow, target, gone: None)
     monkeypatch.setattr(tenures, "_tell", lambda flow, target, rivals: said.extend(one.process for one in rivals))
     return said
 
@@ -207,17 +209,22 @@ def test_who_does_not_let_go_is_named(monkeypatch: pytest.MonkeyPatch, told: lis
 class Runs:
     def __init__(self, flow: Flow = FLOW) -> None:
         self.presence = Presence(flow, None)  # type: ignore[arg-type]
-        self.tenure = Tenure(self.presence)
+        self.now, self.beats = 1_000.0, 0
+        self.tenure = Tenure(self.presence, clock=lambda: self.now)
+        self.tenure.claim(supersede=True)
         self.ended: list[tuple[str, str]] = []
         self.tenure.let_go = lambda state, why: self.ended.append((state, why))
 
     def hear(self, key: bytes, value: object) -> None:
         self.tenure.hear(Record(0, 0, key, None if value is None else msgspec.json.encode(value), ()))
 
-    def meet(self, flow: Flow, since_ms: int, *, process: str = "them", pid: int = 7) -> None:
-        told = {"host": "elsewhere", "pid": pid, "since": since_ms, "at": now_ms(), "digest": digest(flow), "file": "f"}
-        self.hear(_key(FLOW, process), told)
-        self.tenure.judge()
+    def meet(self, flow: Flow, since_ms: int, *, process: str = "them", pid: int = 7, term: int = 1) -> None:
+        """It beats twice: the first record may be history."""
+        told = {"host": "elsewhere", "pid": pid, "since": since_ms, "at": 0, "digest": digest(flow), "file": "f"}
+        for _ in range(2):
+            self.beats += 1
+            self.hear(_key(FLOW, process), {**told, "beats": self.beats, "term": term})
+            self.tenure.judge()
 
 
 def test_it_lets_go_when_told_and_only_once() -> None:
@@ -243,8 +250,81 @@ def test_of_two_that_started_together_the_later_lets_go() -> None:
     assert "with other settings by process 7 on elsewhere" in runs.ended[0][1]
 
 
-def test_one_that_has_run_for_long_stays_whatever_others_apply() -> None:
+def test_a_record_that_does_not_change_is_history() -> None:
     runs = Runs()
-    runs.presence.since_ms -= 60_000
-    runs.meet(OTHER, runs.presence.since_ms - 5)
+    told = {"host": "elsewhere", "pid": 7, "since": 0, "at": now_ms(), "digest": digest(OTHER), "file": "f", "term": 9}
+    for _ in range(3):
+        runs.hear(_key(FLOW, "them"), told)
+        runs.tenure.judge()
+        runs.now += 5
     assert not runs.ended
+
+
+def test_a_process_has_time_to_apply_what_another_has_applied() -> None:
+    runs = Runs()
+    runs.meet(OTHER, runs.presence.since_ms + 5, term=2)
+    runs.now += APPLY_S - 1
+    runs.meet(OTHER, runs.presence.since_ms + 5, term=2)
+    assert not runs.ended
+    runs.presence.flow = OTHER  # applied here too
+    runs.tenure.claim(supersede=True)
+    assert runs.presence.term == 2
+    runs.now += 2
+    runs.meet(OTHER, runs.presence.since_ms + 5, term=2)
+    assert not runs.ended
+
+
+def test_two_configurations_do_not_run_for_good() -> None:
+    runs = Runs()
+    for _ in range(2):
+        runs.meet(OTHER, runs.presence.since_ms + 5, term=2)
+        runs.now += APPLY_S
+    runs.meet(OTHER, runs.presence.since_ms + 5, term=2)
+    assert [state for state, _ in runs.ended] == ["failed"]
+
+
+def test_a_process_with_the_newer_configuration_stays() -> None:
+    runs = Runs()
+    runs.hear(_key(FLOW, "gone"), {"host": "h", "pid": 1, "since": 0, "at": 0, "digest": digest(OTHER), "term": 4})
+    runs.tenure.claim(supersede=True)
+    assert runs.presence.term == 5
+    for _ in range(3):
+        runs.meet(OTHER, 0, term=4)
+        runs.now += APPLY_S
+    assert not runs.ended
+
+
+def test_a_process_that_slept_lets_go_of_a_flow_that_another_runs_otherwise() -> None:
+    runs = Runs()
+    runs.presence.term = 9
+    runs.tenure.lapse()
+    told = {"host": "elsewhere", "pid": 7, "since": 0, "at": 0, "digest": digest(OTHER), "file": "f", "term": 1}
+    runs.hear(_key(FLOW, "them"), {**told, "beats": 1})
+    runs.tenure.judge()
+    assert runs.tenure.lapsed  # it may be the last record of a process that was killed
+    assert not runs.ended
+    runs.hear(_key(FLOW, "them"), {**told, "beats": 2})
+    runs.tenure.judge()
+    assert runs.ended
+    assert "silent for too long" in runs.ended[0][1]
+
+
+def test_a_process_that_slept_goes_on_when_no_other_beats() -> None:
+    runs = Runs()
+    runs.meet(OTHER, 0, term=1)
+    runs = Runs()
+    runs.hear(_key(FLOW, "them"), {"host": "h", "pid": 7, "since": 0, "at": 0, "digest": digest(OTHER), "term": 1})
+    runs.tenure.judge()
+    runs.tenure.lapse()
+    runs.tenure.judge()
+    assert runs.tenure.lapsed
+    runs.now += presences.GONE_S
+    runs.tenure.judge()
+    assert not runs.tenure.lapsed
+    assert not runs.ended
+
+
+def test_a_process_whose_record_was_removed_knows_that_it_was_silent() -> None:
+    runs = Runs()
+    runs.hear(_key(FLOW, runs.presence.process), None)
+    assert runs.tenure.removed

@@ -84,7 +84,7 @@ def test_write_leaves_alone_what_does_not_change() -> None:
         def ensure(self) -> None:
             self.made += 1
 
-        def write(self, entries: Mapping[TopicPartition, Position | None]) -> None:
+        def set_by_hand(self, entries: Mapping[TopicPartition, Position | None]) -> None:
             self.written = entries
 
     log: Any = Log()

@@ -8,6 +8,7 @@ sees to that, and `require_free` looks again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from heliograph.flow.presence import require_free
 from heliograph.mirror import positions
 from heliograph.mirror.positions import Position, partition_for
 from heliograph.state.compacted import CompactedLog
+from heliograph.state.positions import PositionsLog
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
 
@@ -51,8 +53,26 @@ def change(flow: Flow, topic: str, deed: Offsets) -> None:
             wanted: list[tuple[bytes, bytes | None]] = [(key.encode(), None) for key in _read(log, flow)]
         else:
             wanted = [(_key(_whose(flow), partition), _value(offset)) for partition, offset in deed.entries]
+        fences = _fences(client, flow, log.topic, wanted) if flow.copies else {}
         for key, value in wanted:
-            log.append(partition_for(key, log.partitions), [(key, value)])
+            log.append(partition_for(key, log.partitions), [*fences.get(key, ()), (key, value)])
+
+
+def _fences(
+    client: Client, flow: Flow, topic: str, wanted: list[tuple[bytes, bytes | None]]
+) -> dict[bytes, list[tuple[bytes, bytes]]]:
+    """Before each: what a task that slept writes later is void (`state.fence`)."""
+    known = PositionsLog(client, replace(flow, positions_topic=topic))
+    if not known.find():
+        return {}
+    known.catch_up()
+    found: dict[bytes, list[tuple[bytes, bytes]]] = {}
+    for key, value in wanted:
+        tp = positions.partition_of_key(key, flow.source.alias, flow.positions_under)
+        fence = None if tp is None else known.fence(tp, positions.decode(value))
+        if fence is not None:
+            found[key] = [fence]
+    return found
 
 
 def _read(log: CompactedLog, flow: Flow) -> Entries:

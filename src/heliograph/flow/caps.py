@@ -15,11 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from heliograph.flow.relay import TaskKey
 from heliograph.flow.tally import RATE_WINDOW_S, Tally
 from heliograph.health.status import CapStatus
+from heliograph.mirror.protocol import Report
 from heliograph.policy import cap_of
 from heliograph.types import Cap, Flow, TopicPartition
 
@@ -118,7 +118,7 @@ class Caps:
             here = task[0] == self._epoch and task[1] < len(self._shares)
             return list(self._shares[task[1]]) if here else []
 
-    def reported(self, task: TaskKey, report: Mapping[str, Any]) -> dict[int, list[float]]:
+    def reported(self, task: TaskKey, report: Report) -> dict[int, list[float]]:
         """After the tally. Who is to be told of another share than before."""
         if not self.caps:
             return {}
@@ -130,7 +130,7 @@ class Caps:
             if (heard := self._heard.get(task[1])) is None:  # its first word: since when it took that is not known
                 self._heard[task[1]] = Heard(now, now, [0] * len(self.caps), [False] * len(self.caps))
             else:
-                heard.hear(report.get("caps", ()), now)
+                heard.hear(report.caps, now)
             if len(self._shares) == 1 or now - self._dealt_at < DEAL_EVERY_S:
                 return {}
             self._dealt_at = now

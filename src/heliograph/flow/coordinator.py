@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -27,12 +27,13 @@ from heliograph.flow.assignments import Assignments
 from heliograph.flow.caps import Caps
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
+from heliograph.flow.lease import Lease
 from heliograph.flow.observer import Observer
 from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
 from heliograph.flow.orders import Orders
 from heliograph.flow.presence import BEAT_S, Presence
 from heliograph.flow.reach import same_cluster
-from heliograph.flow.relay import Relay, TaskKey, Voice
+from heliograph.flow.relay import Channel, Relay, Released, TaskKey
 from heliograph.flow.report import Course, Look
 from heliograph.flow.sizing import Sizing
 from heliograph.flow.specialists import Specialists
@@ -41,6 +42,17 @@ from heliograph.flow.tenure import Tenure
 from heliograph.health.recovery import Recovery
 from heliograph.health.status import FlowReport, FlowStatus, Scope, Word
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
+from heliograph.mirror.protocol import (
+    Finish,
+    Go,
+    LanePosition,
+    PartitionReport,
+    Positions,
+    Report,
+    SetPolicies,
+    Shares,
+    Turn,
+)
 from heliograph.state.incidents import LOOK_EVERY_S, Incidents
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
@@ -86,6 +98,8 @@ class Coordinator:
         self._survey = Survey()
         self._presence = Presence(flow, Client(flow.target, timeout_s=flow.admin_timeout_s), file)
         self.tenure = Tenure(self._presence)
+        self.supersedes = False  # whether no process runs the flow otherwise: it was looked for (`tenure.settle`)
+        self._lease = Lease(self._presence, self.tenure, look=self._look_for_orders, reread=self._reread)
         orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S), others=self.tenure.hear)
         self._observer = Observer(self._tally, order_of=orders.of)
         self._helm = Helm(
@@ -112,7 +126,9 @@ class Coordinator:
         self._trouble = ""
         self._course = Course()
         self._look_now = False  # for topics, whatever the interval says
-        self._policies_changed = False
+        self._policies: SetPolicies | None = None  # since they changed; replaced, never changed
+        self._dealing = threading.Lock()  # shares are numbered in the order in which they are dealt
+        self._dealt = 1
         self.generation = 1  # of the file; whoever changes the flow says which
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
 
@@ -123,13 +139,33 @@ class Coordinator:
         made.watch(self._observer, self._copied_partitions, self._recover)
         made.also("incidents", self._incidents.look, LOOK_EVERY_S)
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
-        made.also("presence", self._presence.beat, BEAT_S, delay_s=0.0)
+        made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
         made.resting = lambda: self._helm.stopped
         return made
 
     def _look_for_orders(self) -> None:
         self._helm.look()
         self.tenure.judge()
+
+    # ---------------------------------------------------------------- the lease
+
+    def _reread(self) -> None:
+        """After this process was silent: an operator may have set positions, or another process copied meanwhile."""
+        moved = self._moved()
+        if moved:
+            log.warning("positions were set meanwhile: tasks restart from them", flow=self.flow.name, partitions=moved)
+            self._relay.send_all(Finish(abandon=True))
+            self._replan()
+
+    def _moved(self) -> list[str]:
+        """Partitions of the plan whose position another process or an operator has started anew."""
+        known = self._positions.catch_up()
+        with self._lock:
+            lanes = [lane for plan in self._plans.values() for a in plan for lane in a.lanes if lane.position.claimed]
+        ids = {
+            tp: {position.producer_id, *(one.producer_id for one in position.strands)} for tp, position in known.items()
+        }
+        return sorted({str(lane.tp) for lane in lanes if lane.position.producer_id not in ids.get(lane.tp, ())})
 
     # ---------------------------------------------------------------- life
 
@@ -140,13 +176,16 @@ class Coordinator:
             raise same_cluster(self.flow, source_id)
         self._positions.ensure()
         self._offsets.ensure()
+        self._helm.begin()
+        self.tenure.claim(supersede=self.supersedes)
+        self._lease.begin()
+        self._presence.beat()  # before positions are read: whoever would set them by hand from here on sees it
         self._positions.catch_up()
         self._offsets.catch_up()
         try:
             self._incidents.look()
         except HeliographError as error:  # whoever may not read them may still copy
             self._troubled("reading incidents", error)
-        self._helm.begin()
         self._survey = self._amends.judge(self._topics.survey())
         self._observe(self._survey)
         self._helm.obey()
@@ -158,7 +197,7 @@ class Coordinator:
             self._stopping = True
             self._changed.notify_all()
         self._specialists.stop()
-        self._relay.say("finish")
+        self._relay.send_all(Finish())
 
     @property
     def working(self) -> bool:
@@ -194,7 +233,7 @@ class Coordinator:
                 return after
             self._outdated = False
         try:
-            assignments = self._assign(after + 1, routes)
+            assignments = self._assign_held(after + 1, routes)
         except HeliographError as error:
             self._troubled("planning", error)
             time.sleep(ASK_AGAIN_S)
@@ -209,6 +248,24 @@ class Coordinator:
             self._plans = {after + 1: assignments}
         self._relay.turn_to(after + 1, len(assignments))
         return after + 1
+
+    def _assign_held(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
+        """None while the flow is not held. A plan in the making of which the lease lapsed is not followed."""
+        if not self._may_plan():
+            return []
+        lapses = self._lease.lapses
+        assignments = self._assign(epoch, routes)
+        return assignments if self._may_plan() and lapses == self._lease.lapses else []
+
+    def _may_plan(self) -> bool:
+        """A process that was frozen looks first. One whose beats fail, since a leader is away, copies on: whoever wants
+        to change the flow cannot reach that leader either."""
+        try:
+            return self._lease.holds()
+        except HeliographError:
+            if self._lease.frozen:
+                raise
+            return not self.tenure.gone
 
     def _plannable(self) -> tuple[Route, ...]:
         return () if self._stopping else self._helm.plannable(self._survey.routes)
@@ -231,69 +288,86 @@ class Coordinator:
 
     # ---------------------------------------------------------------- what tasks say
 
-    def joined(self, task: TaskKey, voice: Voice) -> None:
+    def joined(self, task: TaskKey, channel: Channel) -> None:
         self._observer.joined(task)
-        self._relay.joined(task, voice)
+        self._relay.joined(task, channel)
         if task[2] > 0:
-            self._tell_positions(task, voice, "positions")
+            _beside(lambda: channel.send(Positions(self._standing(task))), "positions")
+        with self._dealing:
             if share := self._caps.share(task):
-                voice.say("shares", shares=share)
+                channel.send(Shares(self._dealt, share))
         with self._lock:
             stopping, outdated = self._stopping, self._outdated
         if stopping or outdated:
-            voice.say("finish" if stopping else "turn")
-        if self._policies_changed:  # it may have been planned before
-            voice.say("policies", on=asdict(self.flow.on))
-        self._helm.joined(voice)
+            channel.send(Finish() if stopping else Turn())
+        if (policies := self._policies) is not None:  # it may have been planned before
+            channel.send(policies)
+        self._helm.joined(channel)
 
-    def _tell_positions(self, task: TaskKey, voice: Voice, word: str) -> None:
-        """To a repeated attempt, or one that takes over: where its partitions stand now."""
+    def _standing(self, task: TaskKey) -> list[LanePosition]:
+        """For a repeated attempt, or one that takes over: where its partitions stand now. Reads topics, maybe."""
         with self._lock:
             plan = self._plans.get(task[0], ())
             assigned = list(dict.fromkeys(lane.tp for a in plan if a.task == task[1] for lane in a.lanes))
         try:
-            lanes = self._handover.standing(assigned, attempt=task[2])
+            return self._handover.standing(assigned, attempt=task[2])
         except HeliographError as error:
             self._troubled("reading positions for a task", error)
-            lanes = []
-        voice.say(word, lanes=lanes)
+            return []
 
-    def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
+    def reported(self, task: TaskKey, report: Report) -> None:
         self._tally.add(task, report)
         self._observer.reported(task, report)
         self._sizing.reported(task, report)
-        for other, shares in self._caps.reported(task, report).items():
-            self._relay.tell(task[0], other, "shares", shares=shares)
-        for lane in report["lanes"]:
-            self._specialists.copied(_tp_of(lane), lane["run"])
-        for lane in report["lanes"]:
-            if lane.get("unknown") and self._topics.wish(
-                _tp_of(lane), [TopicPartition(*one) for one in lane["unknown"]]
-            ):
+        self._share(task, report)
+        for lane in report.lanes:
+            self._specialists.copied(lane.tp, lane.run)
+        for lane in report.lanes:
+            if lane.unknown and self._topics.wish(lane.tp, [TopicPartition(*one) for one in lane.unknown]):
                 self._look_again()
-        wishes = [lane for lane in report["lanes"] if lane.get("wish")]
-        news = [
-            self._amends.wished(
-                *(_tp_of(lane), lane["wish"], lane["producer"]),
-                {TopicPartition(topic, partition): producer for topic, partition, producer in lane.get("wished", ())},
-            )
-            for lane in wishes
-        ]
-        if any(news):
+        wished = [self._wished(lane) for lane in report.lanes if lane.wish]
+        if any(wished):
             self._replan()
-        if report["final"]:
-            self._handover.heard(task[:2], report["lanes"])
+        if report.final:
+            self._handover.heard(task[:2], report.lanes)
 
-    def ready(self, task: TaskKey) -> None:
-        self._let_go(self._relay.ready(task))
+    def _share(self, task: TaskKey, report: Report) -> None:
+        with self._dealing:
+            dealt = self._caps.reported(task, report)
+            self._dealt += bool(dealt)
+            revision = self._dealt
+        for other, shares in dealt.items():
+            self._relay.send(task[0], other, Shares(revision, shares))
 
-    def left(self, task: TaskKey) -> None:
-        self._observer.left(task)
-        self._let_go(self._relay.left(task))
+    def _wished(self, lane: PartitionReport) -> bool:
+        whose = {TopicPartition(topic, partition): producer for topic, partition, producer in lane.wished}
+        return self._amends.wished(lane.tp, lane.wish, lane.producer_id, whose)
 
-    def _let_go(self, free: list[tuple[TaskKey, Voice]]) -> None:
-        for key, voice in free:
-            self._tell_positions(key, voice, "go")
+    def ready(self, task: TaskKey, request: int, channel: Channel) -> None:
+        self._release(self._relay.ready(task, request, channel))
+
+    def gave_up(self, task: TaskKey, request: int, channel: Channel) -> None:
+        log.info("task begins without its predecessor's last positions", flow=self.flow.name, task=task)
+        self._release(self._relay.gave_up(task, request, channel))
+
+    def left(self, task: TaskKey, channel: Channel) -> None:
+        current, free = self._relay.left(task, channel)
+        if current:
+            self._observer.left(task)
+        self._release(free)
+
+    def _release(self, free: list[Released]) -> None:
+        """Beside the thread that reads a task's messages: positions may have to be read first (invariant b of hub)."""
+        if free:
+            _beside(lambda: self._let_go(free), "release")
+
+    def _let_go(self, free: list[Released]) -> None:
+        for one in free:
+            lanes = self._standing(one.key)
+            if self._relay.may_go(one):
+                one.channel.send(Go(one.request, lanes))
+            else:
+                log.info("task no longer waits to begin", flow=self.flow.name, task=one.key, request=one.request)
 
     # ---------------------------------------------------------------- new topics
 
@@ -302,7 +376,7 @@ class Coordinator:
         with self._changed:
             self._outdated = True
             self._changed.notify_all()
-        self._relay.say("turn")
+        self._relay.send_all(Turn())
 
     def _is_copied(self, tp: TopicPartition) -> bool:
         with self._lock:
@@ -330,7 +404,7 @@ class Coordinator:
         ill = self._recovery.due(self._observer.verdicts(self._look().because), time.monotonic())
         if ill:
             log.warning("stalled for no reason: tasks begin anew", flow=self.flow.name, partitions=list(map(str, ill)))
-            self._relay.say("finish")  # not to hand over: what they hold is what stalls
+            self._relay.send_all(Finish())  # not to hand over: what they hold is what stalls
 
     def _watch(self) -> None:
         wait = self._interval()
@@ -369,7 +443,7 @@ class Coordinator:
             self._helm.obey()  # partitions that are new may be covered by an order
         if changed:
             log.info("the plan changes", flow=self.flow.name, partitions=len(survey.routes))
-            self._relay.say("turn" if survey.routes else "finish")  # there may be nobody to hand over to
+            self._relay.send_all(Turn() if survey.routes else Finish())  # there may be nobody to hand over to
 
     def _observe(self, survey: Survey) -> None:
         self._observer.copy({r.tp: r.remote for r in self._claims.started(survey).routes})
@@ -394,13 +468,16 @@ class Coordinator:
     def change(self, flow: Flow) -> str:
         """Take up what an edited file says, alive (`changes.Way.ALIVE`). What that did, in words."""
         found = changes.changed(self.flow, flow)
+        new = changes.digest(self.flow) != changes.digest(flow)
         self.flow = self._presence.flow = flow
+        if new:
+            self.tenure.claim(supersede=True)
         for part in (self._topics, self._claims, self._amends, self._caps, self._sizing, self._assignments):
             part.change(flow)
         did = []
         if found & changes.TOLD:
-            self._policies_changed = True
-            self._relay.say("policies", on=asdict(flow.on))
+            self._policies = SetPolicies(self._policies.revision + 1 if self._policies else 1, flow.on)
+            self._relay.send_all(self._policies)
             did.append("tasks go by the new policies")
         if changes.concerns_specialists(found):
             self._renew_specialists()
@@ -452,8 +529,9 @@ def _plan_of(survey: Survey) -> dict[TopicPartition, tuple[Any, ...]]:
     return {route.tp: (route.topic_id, route.strands, route.stages) for route in survey.routes}
 
 
-def _tp_of(lane: Mapping[str, Any]) -> TopicPartition:
-    return TopicPartition(lane["topic"], lane["partition"])
+def _beside(action: Callable[[], None], name: str) -> None:
+    """By a thread of its own: it may wait for a cluster."""
+    threading.Thread(target=action, name=name, daemon=True).start()
 
 
 def _reaches(lane: LaneSpec, tp: TopicPartition) -> bool:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
+from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position, encode
+from heliograph.mirror.protocol import LanePosition, PartitionReport
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.types import TopicPartition
@@ -27,7 +28,7 @@ class Handover:
         self._lock = threading.Lock()
         self._ended: set[TaskName] = set()  # whose last word came in
         self._before: set[TaskName] = set()  # those of the epoch before
-        self._last_runs: dict[TopicPartition, Any] = {}  # as last words had them, since the plan was made
+        self._last_runs: dict[TopicPartition, Span | None] = {}  # as last words had them, since the plan was made
 
     def expect(self, tasks: set[TaskName]) -> None:
         """A plan is being made: these tasks go before it."""
@@ -42,19 +43,18 @@ class Handover:
         with self._lock:
             return bool(self._before) and self._before <= self._ended
 
-    def heard(self, task: TaskName, lanes: Iterable[Mapping[str, Any]]) -> None:
+    def heard(self, task: TaskName, lanes: Iterable[PartitionReport]) -> None:
         """A task's last word."""
         runs = {}
         for lane in lanes:
-            tp = TopicPartition(lane["topic"], lane["partition"])
-            where = lane["next"], lane["sequence"], lane["target"]
-            if self._positions.learn(tp, *where, producer_id=lane["producer"], strands=lane.get("strands", "")):
-                runs[tp] = lane["run"]
+            where = lane.next_offset, lane.sequence, lane.target_offset
+            if self._positions.learn(lane.tp, *where, producer_id=lane.producer_id, strands=lane.strands):
+                runs[lane.tp] = lane.run
         with self._lock:
             self._ended.add(task)
             self._last_runs.update(runs)
 
-    def standing(self, assigned: Collection[TopicPartition], *, attempt: int) -> list[tuple[Any, ...]]:
+    def standing(self, assigned: Collection[TopicPartition], *, attempt: int) -> list[LanePosition]:
         """What a task is told of its lanes: partition, position, the last run of its offset map."""
         known: Mapping[TopicPartition, Position] = self._positions.known
         if attempt == 0 and self.all_told:
@@ -64,4 +64,6 @@ class Handover:
             known = self._positions.catch_up()
             self._offsets.catch_up()
             runs = {tp: self._offsets.last_run(tp, known[tp]) for tp in assigned if tp in known}
-        return [(*tp, encode(known[tp]).decode(), runs[tp]) for tp in assigned if tp in runs and tp in known]
+        return [
+            LanePosition(*tp, encode(known[tp]).decode(), runs[tp]) for tp in assigned if tp in runs and tp in known
+        ]

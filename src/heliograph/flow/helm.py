@@ -20,8 +20,9 @@ import structlog
 from heliograph.errors import HeliographError
 from heliograph.flow.observer import Observer
 from heliograph.flow.orders import Orders
-from heliograph.flow.relay import Relay, Voice
+from heliograph.flow.relay import Channel, Relay
 from heliograph.health.status import Order, Scope, Word
+from heliograph.mirror.protocol import Finish, Halt
 from heliograph.survey.topics import Route
 from heliograph.types import TopicPartition
 
@@ -55,6 +56,7 @@ class Helm:
         self._relay, self._observer = relay, observer
         self._partitions, self._planned, self._replan = partitions, planned, replan
         self._halted: frozenset[TopicPartition] = frozenset()
+        self._revision = 0  # of the halted partitions: a task that hears two keeps the later
         self._ever = False  # something was halted since the process began
         self._telling = threading.Lock()  # tasks hear of changes in the order in which they were made
 
@@ -84,10 +86,14 @@ class Helm:
         return Steered(given, wider, about, unwritten)
 
     def _write(self, given: tuple[Order, ...]) -> str:
+        before = self.orders.known
         try:
             self.orders.write(given)
         except HeliographError as error:
             return f"it counts, but could not be written to the target, so a restart will not know of it: {error}"
+        finally:
+            if self.orders.known != before:  # others gave orders meanwhile
+                self.obey()
         return ""
 
     # ---------------------------------------------------------------- carried out
@@ -99,19 +105,24 @@ class Helm:
             freed, self._halted = self._halted - halted, halted
             self._ever = self._ever or bool(halted)
             self._observer.freed(freed)
-            self._relay.say("halt", partitions=sorted(halted))
+            self._revision += 1
+            self._relay.send_all(self._halt)
             if self.stopped:
-                self._relay.say("finish")
+                self._relay.send_all(Finish())
             elif freed and (not self._relay.busy or not freed <= set(self._planned())):
                 self._replan()
 
-    def joined(self, voice: Voice) -> None:
+    @property
+    def _halt(self) -> Halt:
+        return Halt(self._revision, [(tp.topic, tp.partition) for tp in sorted(self._halted)])
+
+    def joined(self, channel: Channel) -> None:
         """Also that nothing is halted any more: a task that is tried again goes by a plan that may say otherwise."""
         with self._telling:
             if self._ever:
-                voice.say("halt", partitions=sorted(self._halted))
+                channel.send(self._halt)
             if self.stopped:
-                voice.say("finish")
+                channel.send(Finish())
 
     @property
     def halted(self) -> frozenset[TopicPartition]:

@@ -1,60 +1,103 @@
-"""The driver's end of the small connections: planners ask for epochs and plans, tasks report and are told what to do.
+"""The driver's control server: planners ask for epochs and plans, tasks report and are told what to do.
 
-One listener for all flows of a process, a thread a connection (a task or a planner each: dozens, not thousands). The
-key is proved by both sides before a word is read; a stranger who connects and says nothing holds one thread for a
-moment, not the listener.
+One listener for all flows of a process, a thread a connection (a task or a planner each: dozens, not thousands).
+`mirror.protocol` says what travels.
+
+Invariants:
+  a. The key is proved by both sides, and a hello of our protocol version read, before anything is believed; within
+     HANDSHAKE_S, HANDSHAKES of them at a time: a stranger who says nothing holds a thread for that long.
+  b. Reading a task's connection never waits for a cluster (a station's methods return at once), so a `Ping` is answered
+     in milliseconds as long as this process runs.
+  c. A message that cannot be understood is named once in the log and dropped. It ends no connection, and no other
+     connection notices.
+  d. A task that has not been heard of for SILENT_S has given up on this driver (`mirror.link.GONE_AFTER_S`): its
+     connection is ended, though no packet said so. A send that a task does not take in SEND_S ends its connection too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import socket
 import threading
-from collections.abc import Mapping
+import time
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
-from typing import Any, Protocol
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Protocol
 
-import msgspec
 import structlog
 
-from heliograph.flow.relay import TaskKey, Voice
+from heliograph.flow.relay import Channel, TaskKey
+from heliograph.mirror import protocol
 from heliograph.mirror.assignment import Assignment, Coordinates
+from heliograph.mirror.inbox import Complaints
+from heliograph.mirror.link import GONE_AFTER_S, limit_waiting
+from heliograph.mirror.protocol import (
+    AskLastEpoch,
+    AskNextEpoch,
+    BadMessage,
+    DriverMessage,
+    GaveUp,
+    Ping,
+    Pong,
+    Ready,
+    Refused,
+    Report,
+    TaskHello,
+    ToTask,
+    WrongVersion,
+)
 
 log = structlog.get_logger()
 
+HANDSHAKE_S, HANDSHAKES = 5.0, 256
+SEND_S = 5.0
+SILENT_S = GONE_AFTER_S + 5.0
+ACCEPT_AGAIN_S = 0.1  # when the process has no descriptors or threads left
+
 
 class Station(Protocol):
-    """What the hub needs of a coordinator."""
+    """What the hub needs of a coordinator. Of a task's messages nothing may wait for a cluster (invariant b)."""
 
     def last_epoch(self) -> int: ...
     def next_epoch(self, after: int) -> int: ...
     def plan(self, epoch: int) -> list[Assignment]: ...
-    def joined(self, task: TaskKey, voice: Voice) -> None: ...
-    def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None: ...
-    def ready(self, task: TaskKey) -> None: ...
-    def left(self, task: TaskKey) -> None: ...
+    def joined(self, task: TaskKey, channel: Channel) -> None: ...
+    def reported(self, task: TaskKey, report: Report) -> None: ...
+    def ready(self, task: TaskKey, request: int, channel: Channel) -> None: ...
+    def gave_up(self, task: TaskKey, request: int, channel: Channel) -> None: ...
+    def left(self, task: TaskKey, channel: Channel) -> None: ...
 
 
-class Wire:
-    """The coordinator's voice, over a task's connection."""
+class TaskChannel:
+    """A task's connection, written by any thread."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, task: TaskKey) -> None:
+        self._connection, self._task = connection, task
         self._lock = threading.Lock()
+        self._broken = False
 
-    def say(self, word: str, **more: Any) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            self._connection.send_bytes(msgspec.json.encode({"say": word, **more}))
+    def send(self, message: DriverMessage) -> None:
+        data = protocol.encode(ToTask(self._task, message))
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                self._connection.send_bytes(data)
+            except OSError:  # half a message may be out: nothing more may follow it
+                self._broken = True
+                _shut(self._connection)
 
 
 class Hub:
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._stations: dict[str, Station] = {}
+        self._complaints = Complaints()
         self._key = secrets.token_bytes(32)
-        self._listener = Listener((host, port), backlog=64)
-        address: Any = self._listener.address
-        self.coordinates = Coordinates(host, address[1], self._key)
+        self._listener = socket.create_server((host, port), backlog=64)
+        self.coordinates = Coordinates(host, self._listener.getsockname()[1], self._key)
+        self._handshakes = threading.BoundedSemaphore(HANDSHAKES)
         self._open = True
         threading.Thread(target=self._accept, name="hub", daemon=True).start()
 
@@ -68,52 +111,113 @@ class Hub:
 
     def close(self) -> None:
         self._open = False
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which `close` alone does not
         self._listener.close()
 
     def _accept(self) -> None:
         while self._open:
             try:
-                connection = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), name="hub-connection", daemon=True).start()
+                raw, _ = self._listener.accept()
+            except OSError as error:
+                if self._open:
+                    self._complaints.name("control connections cannot be accepted", "", None, str(error))
+                    time.sleep(ACCEPT_AGAIN_S)
+                continue
+            self._handshakes.acquire()
+            try:
+                threading.Thread(target=self._serve, args=(raw,), name="hub-connection", daemon=True).start()
+            except RuntimeError as error:  # no threads left: the task dials again
+                self._complaints.name("control connections cannot be served", "", None, str(error))
+                raw.close()
+                self._handshakes.release()
+                time.sleep(ACCEPT_AGAIN_S)
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, raw: socket.socket) -> None:
         try:
-            with connection:
-                deliver_challenge(connection, self._key)
-                answer_challenge(connection, self._key)
-                self._converse(connection)
+            with contextlib.ExitStack() as handshake:
+                handshake.callback(self._handshakes.release)
+                limit_waiting(raw, HANDSHAKE_S, SEND_S)
+                connection = Connection(raw.detach())
+                with connection:
+                    deliver_challenge(connection, self._key)
+                    answer_challenge(connection, self._key)
+                    hello = self._hello(connection)
+                    handshake.close()
+                    if hello is not None:
+                        self._converse(connection, hello)
         except AuthenticationError:
-            log.warning("somebody without the key tried to reach the coordinator")
+            log.warning("a control connection without the key was refused", fix="see which host reaches the driver")
         except (OSError, EOFError):
             pass  # the other side ended
+        except Exception:  # top of a thread: a mistake of ours ends this connection, the task dials again
+            log.exception("a control connection failed")
 
-    def _converse(self, connection: Connection) -> None:
-        message = msgspec.json.decode(connection.recv_bytes())
-        station = self._stations.get(message["flow"])
+    def _hello(self, connection: Connection) -> protocol.TaskHello | protocol.PlannerHello | None:
+        """None: refused, and told so."""
+        try:
+            return protocol.decode_hello(connection.recv_bytes())
+        except BadMessage as error:
+            flow = error.flow if isinstance(error, WrongVersion) else ""
+            self._complaints.name("control connection refused", flow, None, str(error))
+            connection.send_bytes(protocol.encode(ToTask((0, 0, 0), Refused(str(error)))))
+            return None
+
+    def _converse(self, connection: Connection, hello: protocol.TaskHello | protocol.PlannerHello) -> None:
+        station = self._stations.get(hello.flow)
         if station is None:
             return  # a task or a planner of a flow that has ended meanwhile: it hears the connection's end
-        if message["say"] == "task":
-            self._follow(connection, station, (message["epoch"], message["task"], message["attempt"]))
-            return
-        while True:
-            if message["say"] == "last":
-                connection.send(station.last_epoch())
-            elif message["say"] == "next":
-                connection.send(station.next_epoch(message["epoch"]))
-            else:
-                connection.send(station.plan(message["epoch"]))
-            message = msgspec.json.decode(connection.recv_bytes())
+        if isinstance(hello, TaskHello):
+            _limit(connection, SILENT_S)
+            self._follow(connection, station, hello)
+        else:
+            _limit(connection, 0.0)
+            self._answer(connection, station, hello.flow)
 
-    def _follow(self, connection: Connection, station: Station, task: TaskKey) -> None:
-        station.joined(task, Wire(connection))
+    def _answer(self, connection: Connection, station: Station, flow: str) -> None:
+        """A planner. It waits for each answer: a question that is not understood ends its connection."""
+        while True:
+            try:
+                question = protocol.decode_question(connection.recv_bytes())
+            except BadMessage as error:
+                self._complaints.name("planner's question not understood", flow, None, str(error))
+                return
+            if isinstance(question, AskLastEpoch):
+                connection.send(station.last_epoch())
+            elif isinstance(question, AskNextEpoch):
+                connection.send(station.next_epoch(question.after))
+            else:
+                connection.send(station.plan(question.epoch))
+
+    def _follow(self, connection: Connection, station: Station, hello: TaskHello) -> None:
+        task = hello.id
+        channel = TaskChannel(connection, task)
+        station.joined(task, channel)
         try:
             while True:
-                message = msgspec.json.decode(connection.recv_bytes())
-                if message["say"] == "ready":
-                    station.ready(task)
+                try:
+                    message = protocol.decode_from_task(connection.recv_bytes())
+                except BadMessage as error:
+                    self._complaints.name("control message not understood", hello.flow, task, str(error))
+                    continue
+                if isinstance(message, Ping):
+                    channel.send(Pong(message.number))
+                elif isinstance(message, Ready):
+                    station.ready(task, message.request, channel)
+                elif isinstance(message, GaveUp):
+                    station.gave_up(task, message.request, channel)
                 else:
                     station.reported(task, message)
         finally:
-            station.left(task)
+            station.left(task, channel)
+
+
+def _limit(connection: Connection, receive_s: float) -> None:
+    with socket.socket(fileno=os.dup(connection.fileno())) as raw:
+        limit_waiting(raw, receive_s, SEND_S)
+
+
+def _shut(connection: Connection) -> None:
+    """So that the thread that reads it notices. Closing the descriptor would not wake it."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as raw:
+        raw.shutdown(socket.SHUT_RDWR)

@@ -8,6 +8,7 @@ started. Where /proc does not say (another system than Linux), nothing is known,
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def here() -> Where:
         return Where(boot, os.readlink(PROC / "self/ns/pid"), started(os.getpid()))
     except (OSError, ValueError):
         return Where()
+
+
+def up_ms() -> int:
+    """Since the boot, sleep included: the same for all processes of this machine, whatever its clock is set to."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
 
 
 def started(pid: int) -> int:

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from heliograph.flow.relay import TaskKey
 from heliograph.flow.tally import Tally
 from heliograph.health.status import Order, PartitionStatus
 from heliograph.health.verdict import Health, Progress, Verdict
+from heliograph.mirror.protocol import PartitionReport, Report
 from heliograph.mirror.timing import Histogram, Spread
 from heliograph.sync.windows import Window
 from heliograph.types import TopicPartition
@@ -97,7 +97,7 @@ class Observer:
         with self._lock:
             self._tasks.pop(task, None)
 
-    def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
+    def reported(self, task: TaskKey, report: Report) -> None:
         """After the tally: a task's word on the partitions that changed, and that it lives."""
         now = self.clock()
         with self._lock:
@@ -105,11 +105,11 @@ class Observer:
             seen = self._tasks.get(task) or self._join(task)
             self._settle()
             seen.heard_at = now
-            for lane in report["lanes"]:
-                row = self._rows.get(TopicPartition(lane["topic"], lane["partition"]))
+            for lane in report.lanes:
+                row = self._rows.get(lane.tp)
                 if row is not None:
                     self._take(row, task, seen.joined, lane, now)
-            for topic, (total, counts) in report.get("latency", {}).items():
+            for topic, (total, counts) in report.latency.items():
                 self._latency.setdefault(topic, Histogram()).add(counts, total)
 
     def looked(self, ends: Mapping[TopicPartition, int | str], began: float) -> None:
@@ -172,13 +172,13 @@ class Observer:
         self._tasks[task] = TaskSeen(self._joined, self.clock())
         return self._tasks[task]
 
-    def _take(self, row: Row, task: TaskKey, joined: int, lane: Mapping[str, Any], now: float) -> None:
-        if joined >= row.joined or lane["next"] > row.progress.next_offset:
-            row.progress.saw_position(lane["next"], now)
-        row.newest_ms = max(row.newest_ms, lane.get("timestamp", -1))
-        row.latency.add(_spread(lane.get("latency")), now)
-        row.age.add(_spread(lane.get("age")), now)
-        total = self.tally.of(TopicPartition(lane["topic"], lane["partition"]))["bytes"]
+    def _take(self, row: Row, task: TaskKey, joined: int, lane: PartitionReport, now: float) -> None:
+        if joined >= row.joined or lane.next_offset > row.progress.next_offset:
+            row.progress.saw_position(lane.next_offset, now)
+        row.newest_ms = max(row.newest_ms, lane.timestamp)
+        row.latency.add(_spread(lane.latency), now)
+        row.age.add(_spread(lane.age), now)
+        total = self.tally.of(lane.tp)["bytes"]
         row.moved.add(Spread(1, total - row.bytes), now)
         row.bytes = total
         if joined < row.joined:
@@ -186,12 +186,12 @@ class Observer:
         if joined != row.joined or row.known:
             row.clueless_at = now
         row.task, row.joined = task, joined
-        row.end, row.why, row.oldest_ms = lane["end"], lane.get("why", ""), lane.get("oldest", -1)
-        row.blind = bool(lane.get("blind", False)) or row.end < 0
-        row.vague = bool(lane.get("vague", False))
-        row.history = bool(lane.get("history", False))
-        if lane["state"] == "parked":
-            row.parked, row.parked_at = f"{lane['reason']}. {lane['fix']}" if lane["fix"] else lane["reason"], now
+        row.end, row.why, row.oldest_ms = lane.end_offset, lane.why, lane.oldest
+        row.blind = lane.blind or row.end < 0
+        row.vague = lane.vague
+        row.history = lane.history
+        if lane.state == "parked":
+            row.parked, row.parked_at = f"{lane.reason}. {lane.fix}" if lane.fix else lane.reason, now
         if not row.blind:
             row.progress.saw_end(TASK, row.end, now)
 

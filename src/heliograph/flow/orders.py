@@ -10,6 +10,9 @@ everything rests, heartbeats included.
 Invariants:
   a. Of the records about one scope the one with the latest time counts; who writes makes his later than what he knows.
   b. An order counts here from the moment it is given, written or not; one that could not be written is said to be so.
+  c. Before an order is written, what others have given is read: ours gets a later time than theirs, though their clock
+     is an hour ahead. An order whose writing took longer than SLEPT_S, since this process was frozen between, gives way
+     to what came meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 import structlog
@@ -33,6 +37,7 @@ log = structlog.get_logger()
 
 NAME = "HeliographOrder"
 LOOK_EVERY_S = 1.0
+SLEPT_S = 15.0  # between giving an order and writing it: neither a call nor a busy machine takes as long
 LATEST_MS = 253_402_300_800_000  # the year 10000: no calendar goes further
 
 
@@ -47,6 +52,8 @@ class Orders:
         self._lock = threading.Lock()
         self._said: set[Scope] = set()
         self.known: Mapping[Scope, Order] = {}
+        self._given_at = 0.0
+        self._written: dict[Scope, Order] = {}  # by us
 
     def of(self, tp: TopicPartition) -> Order | None:
         """What counts for a partition: stopped stands before paused, and the wider before the narrower."""
@@ -79,6 +86,7 @@ class Orders:
     def give(self, scope: Scope, word: Word, by: str) -> tuple[Order, ...]:
         """From now on. `running` takes back the order about this scope and those about all that is in it; what was
         taken back is returned, or the order that was given. Write it down next (`write`)."""
+        self._given_at = time.monotonic()
         with self._lock:
             at_ms = max([_now_ms(), *(one.at_ms + 1 for one in self.known.values())])
             order = Order(*scope, word, by, at_ms)
@@ -91,13 +99,35 @@ class Orders:
         return tuple(taken)
 
     def write(self, given: Iterable[Order]) -> None:
-        """As it is known now."""
-        known = self.known
-        pairs = [(_key(self._flow, one.scope), _value(known[one.scope])) for one in given]
+        """As it is known now (invariant c)."""
+        mine = {one.scope: self.known[one.scope] for one in given}
         with self._talking:
             if not self._log.partitions:
                 self._log.ensure_storage(self._flow)
-            self._log.append(self._home, pairs)
+            news = [one for _, record in self._log.news(self._home) if (one := self._order(record)) is not None]
+            self._take(news)
+            met = {one.scope: one for one in news if one != self._written.get(one.scope)}
+            standing = self._restate(mine, met)
+            self._written.update({one.scope: one for one in standing})
+            self._log.append(self._home, [(_key(self._flow, one.scope), _value(one)) for one in standing])
+
+    def _restate(self, mine: Mapping[Scope, Order], met: Mapping[Scope, Order]) -> list[Order]:
+        """Which of our orders are to be written, each later than what others gave about its scope."""
+        slept = time.monotonic() - self._given_at > SLEPT_S
+        with self._lock:
+            yielded = {scope: met[scope] for scope in mine if slept and scope in met}
+            kept = [one for scope, one in mine.items() if scope not in yielded]
+            after = max((self.known[one.scope].at_ms for one in kept), default=0)
+            kept = [one if self.known[one.scope] == one else replace(one, at_ms=after + 1) for one in kept]
+            self.known = {**self.known, **yielded, **{one.scope: one for one in kept}}
+        for scope, theirs in yielded.items():
+            log.warning(
+                "this process slept before it could write an order: a later one stands",
+                flow=self._flow.name,
+                order=f"{mine[scope].where} {mine[scope].words}",
+                stands=theirs.words,
+            )
+        return kept
 
     def close(self) -> None:
         self._client.close()

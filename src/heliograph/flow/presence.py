@@ -1,18 +1,25 @@
-"""Who runs a flow: each process says so in the positions topic, every few seconds, and takes it back when it ends.
+"""Flow leases: which processes run a flow. Each says so in the positions topic every BEAT_S, until it ends.
 
 MM2 passes these records over (their key names a connector it does not know), and so does `state.positions`. They stand
 in one partition, where orders about the flow stand too (`flow.orders`). Two processes may well run one flow (rules E to
 G see to it), as long as they do the same to it (`flow.tenure`); and whoever changes positions by hand must know.
 
+Clocks of different machines are never compared: a process is silent for as long as a reader has *watched* its record
+without seeing it change, by the reader's own monotonic clock. (Processes of one boot share a clock that nothing sets:
+their records carry it, and their silence is known at once.)
+
 Invariants:
-  a. A process that may still write positions has a record here that is younger than GONE_S, unless it could not write
-     to the positions topic at all, in which case it wrote no positions either. So has a driver that was killed: its
-     tasks outlive it by `mirror.link.GONE_AFTER_S`, and write positions until then.
-  b. Positions are changed by hand only when there is no such record (`require_free`), or when a person insists: a
-     running task goes on from where it is, and compaction may leave its next position as the only one.
-  c. Nobody is taken for dead who may live: what is not known for certain is waited for, GONE_S at most (`living`).
-Ages are by the clocks of the two machines, so they are taken as roughly true: GONE_S is four beats, or one and the time
-of a task without its driver, and some to spare.
+  a. A process beats every BEAT_S, and its tasks end GONE_AFTER_S (`mirror.link`) after it fell silent. So a record that
+     has not changed for GONE_S is that of a process that runs nothing: it ended, or it is frozen or cut off.
+  b. A process that has been silent itself for LAPSE_S, for whatever reason, does not know what happened meanwhile: it
+     reads leases, orders and positions again before it beats again (`flow.lease`). LAPSE_S < GONE_S: it never
+     goes on after others took it for gone without having looked.
+  c. Positions are changed by hand only when no process beats (`require_free`), or when a person insists. What a task
+     that slept writes after that is void: the change says so in the topic (`state.fence`).
+  d. No process is taken for gone that beats, whatever the clocks say. One that this machine's kernel knows to exist
+     holds the flow also while it is frozen.
+  e. Who has found a process gone removes its record, so that the next does not wait again; a process that finds its
+     own record removed has been silent (b).
 """
 
 from __future__ import annotations
@@ -26,6 +33,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -33,8 +41,8 @@ import structlog
 from heliograph import policy
 from heliograph.errors import BrokerError, Held, HeliographError
 from heliograph.flow.changes import digest
-from heliograph.flow.kernel import Where, has_ended, here
-from heliograph.flow.orders import home, is_about, whose
+from heliograph.flow.kernel import Where, has_ended, here, up_ms
+from heliograph.flow.orders import LATEST_MS, home, is_about, whose
 from heliograph.state.compacted import CompactedLog
 from heliograph.types import Flow
 from heliograph.wire import Client
@@ -44,7 +52,8 @@ log = structlog.get_logger()
 
 NAME = "HeliographProcess"
 BEAT_S = 5.0
-GONE_S = 20.0
+GONE_S = 20.0  # a beat, `mirror.link.GONE_AFTER_S`, and the time in which a task ends
+LAPSE_S = GONE_S - BEAT_S
 LOOK_AGAIN_S = 0.25
 LEAVE_S = 0.5  # what taking it back may cost an end that should be quick
 
@@ -59,10 +68,20 @@ class Holder:
     digest: str = ""  # of what it does (`flow.changes`)
     file: str = ""
     where: Where = field(default_factory=Where)  # in records of older processes there is nothing of it
+    term: int = 0  # of the configuration (`flow.tenure`); 0: a process of 0.1
+    beats: int = 0  # so far: two beats are never the same record
+    up_ms: int = 0  # by the clock of its machine's boot, when it beat
 
-    def alive(self, now_ms: int) -> bool:
-        """By its last beat."""
-        return now_ms - self.at_ms < GONE_S * 1000
+    @property
+    def silent_s(self) -> float | None:
+        """For how long, where that can be known from the record alone: it is of this machine's boot."""
+        boot = here().boot
+        return (up_ms() - self.up_ms) / 1000 if boot and boot == self.where.boot and self.up_ms else None
+
+    @property
+    def is_over(self) -> bool:
+        """Known for certain to be gone, and its tasks with it."""
+        return not self.lives and (self.silent_s or 0.0) >= GONE_S
 
     @property
     def is_dead(self) -> bool:
@@ -85,28 +104,35 @@ class Holder:
 
     @property
     def details(self) -> str:
-        since = datetime.fromtimestamp(self.since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-        return f"{self}, since {since}" + (f", by the file {self.file}" if self.file else "")
+        return f"{self}, since {_time(self.since_ms)}" + (f", by the file {self.file}" if self.file else "")
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
+        quiet = _now_ms() - self.at_ms >= GONE_S * 1000
+        at = f" (last beat {_time(self.at_ms)} by its clock)" if quiet else ""
+        return f"process {self.pid} on {self.host}{at}"
 
 
 class Presence:
     """This process's side."""
 
-    def __init__(self, flow: Flow, target: Client, file: str = "") -> None:
+    def __init__(self, flow: Flow, target: Client, file: str = "", now: Callable[[], Moment] | None = None) -> None:
         self.flow = flow  # replaced when its file changes
         self._client, self._file = target, file
         self._log = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
         self._lock = threading.Lock()  # beats of a chore that ends, and of the one that follows it
         self.since_ms, self._where = _now_ms(), here()
         self.process = uuid.uuid4().hex
+        self.term = 0
         self._key = _key(flow, self.process)
+        self._beats = 0
+        self._now = now or Moment.now
+        self.beat_at = self._now()  # when the last beat that the target has acknowledged began, or this did
 
     def beat(self) -> None:
         with self._lock:
+            began = self._now()
             if not self._log.partitions and not self._log.count():
+                self.beat_at = began
                 return  # not made yet: there are no positions either
             about = {
                 "host": socket.gethostname(),
@@ -116,8 +142,13 @@ class Presence:
                 "digest": digest(self.flow),
                 "file": self._file,
                 "where": asdict(self._where),
+                "term": self.term,
+                "beats": self._beats + 1,
+                "up": up_ms(),
             }
             self._append(self._key, msgspec.json.encode(about))
+            self._beats += 1
+            self.beat_at = began
 
     def leave(self) -> None:
         """Best effort: what is not taken back runs out."""
@@ -133,8 +164,24 @@ class Presence:
         self._log.append(home(self.flow, self._log.partitions), [(key, value)])
 
 
+class Moment(NamedTuple):
+    """By both clocks: one that stands still while the machine sleeps, and one that is set. The larger age counts, and a
+    clock that was set costs one look too many."""
+
+    monotonic: float
+    wall: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(time.monotonic(), time.time())
+
+    def since(self, earlier: Moment) -> float:
+        return max(self.monotonic - earlier.monotonic, self.wall - earlier.wall)
+
+
 def holders(flow: Flow, target: Client) -> list[Holder]:
-    """The processes that run this flow now, as far as they say so."""
+    """The processes that say they run this flow, but for those that are over for certain. Whether the others beat,
+    `living` finds out."""
     log = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
     if not log.count():
         return []
@@ -148,24 +195,60 @@ def holders(flow: Flow, target: Client) -> list[Holder]:
             found.pop(process, None)
         else:
             found[process] = holder
-    now_ms = _now_ms()
-    return sorted((one for one in found.values() if one.alive(now_ms)), key=lambda one: one.since_ms)
+    return sorted((one for one in found.values() if not one.is_over), key=lambda one: one.since_ms)
 
 
-def living(flow: Flow, look: Callable[[], Sequence[Holder]]) -> list[Holder]:
-    """Those of `look` that run the flow for certain. Waits for the next beat of all others, GONE_S at most."""
-    found = look()
-    beats = {one.process: one.at_ms for one in found}
-    forgotten_at = time.monotonic() + GONE_S
-    for one in found:
+class Watch:
+    """Which records change, by a reader's own clock."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Holder, float]] = {}  # as last seen, and since when it is unchanged
+        self._looked = False
+
+    def saw(self, found: Sequence[Holder], at: float) -> list[Holder]:
+        """`at`: when this look began. Those that run the flow for certain: they beat while it was watched, or this
+        machine's kernel knows them. The first look is the one to compare with."""
+        first, self._looked = not self._looked, True
+        living = []
+        for one in found:
+            before = self._seen.get(one.process)
+            if before is None or before[0] != one:
+                self._seen[one.process] = one, at - (one.silent_s or 0.0) if first else at
+            if one.lives or (before is None and not first) or (before is not None and before[0] != one):
+                living.append(one)
+        return living
+
+    def gone(self, one: Holder, at: float) -> bool:
+        """Whether it was not seen to change for GONE_S."""
+        seen, since = self._seen.get(one.process, (one, at))
+        return one == seen and not one.lives and at - since >= GONE_S
+
+
+def living(flow: Flow, look: Callable[[], Sequence[Holder]]) -> tuple[list[Holder], list[Holder]]:
+    """Those of `look` that run the flow for certain; if there are none, those that do not (invariant a). Watches all
+    others until one of them beats, GONE_S at most."""
+    watch = Watch()
+    for one in (found := look()):
         if not one.lives:
-            log.warning("waiting to see whether it lives", flow=flow.name, who=one.details, most_s=GONE_S)
-    while found and time.monotonic() < forgotten_at:
-        if sure := [one for one in found if one.lives or one.at_ms > beats.get(one.process, 0)]:
-            return sure
+            log.warning("waiting for the next beat of a process", flow=flow.name, process=one.details, most_s=GONE_S)
+    at = time.monotonic()
+    while not (sure := watch.saw(found, at)) and not all(watch.gone(one, at) for one in found):
         time.sleep(LOOK_AGAIN_S)
+        at = time.monotonic()  # before the look: what it finds was so afterwards, however long this process slept
         found = look()
-    return []
+    return sure, [] if sure else list(found)
+
+
+def remove(flow: Flow, target: Client, gone: Sequence[Holder]) -> None:
+    """Invariant e. Best effort: otherwise the next one waits again."""
+    if not gone:
+        return
+    topic = CompactedLog(target, flow.positions_topic or policy.positions_topic(flow.source.alias))
+    with contextlib.suppress(HeliographError):
+        topic.count()
+        topic.append(home(flow, topic.partitions), [(_key(flow, one.process), None) for one in gone])
+    for one in gone:
+        log.info("process is gone, its lease is removed", flow=flow.name, process=one.details)
 
 
 def mm2_group(flow: Flow) -> str:
@@ -192,8 +275,10 @@ def require_free(flow: Flow, target: Client) -> None:
     if has_workers(mm2_state(flow, target)):
         found = [f"a MirrorMaker 2 (its group {mm2_group(flow)} has members)"]
     else:
-        found = [str(holder) for holder in living(flow, lambda: holders(flow, target))]
+        sure, gone = living(flow, lambda: holders(flow, target))
+        found = [str(holder) for holder in sure]
     if not found:
+        remove(flow, target, gone)
         return
     raise Held(
         f"{flow.name} is being run by {' and '.join(found)}",
@@ -221,8 +306,10 @@ def holder_of(process: str, value: bytes | None) -> Holder | None:
     try:
         about = msgspec.json.decode(value or b"")
         told = (str(about.get("digest", "")), str(about.get("file", "")), _where(about.get("where")))
-        return Holder(process, str(about["host"]), int(about["pid"]), int(about["since"]), int(about["at"]), *told)
-    except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
+        counts = (int(about.get("term", 0)), int(about.get("beats", 0)), int(about.get("up", 0)))
+        since_ms, at_ms = (min(max(int(about[name]), 0), LATEST_MS - 1) for name in ("since", "at"))
+        return Holder(process, str(about["host"]), int(about["pid"]), since_ms, at_ms, *told, *counts)
+    except (AttributeError, TypeError, ValueError, KeyError, OverflowError, RecursionError):
         return None
 
 
@@ -231,6 +318,10 @@ def _where(told: object) -> Where:
         return msgspec.convert(told, Where)
     except msgspec.ValidationError:
         return Where()
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _now_ms() -> int:

@@ -86,6 +86,7 @@ class Runner:
         seconds = epoch_length(self._epoch_seconds, flows)
         coordinator = Coordinator(flow, self._hub.coordinates, epoch_seconds=seconds, file=self._file)
         coordinator.generation = self.generation.count
+        coordinator.supersedes = True  # `settle` comes before it is opened
         coordinator.tenure.let_go = lambda state, why: self._let_go(coordinator, state, why)
         self._hub.add(flow.name, coordinator)
         return coordinator
@@ -111,6 +112,8 @@ class Runner:
             except HeliographError:
                 self._hub.close()
                 raise
+            for coordinator in coordinators:
+                coordinator.supersedes = coordinator.flow.name not in late
             engine = pool.submit(lambda: self._start_engine(engine_class.result()))
             opened = [pool.submit(one.open) for one in coordinators if one.flow.name not in late]
             problems = [f.exception() for f in opened if f.exception() is not None]
@@ -232,10 +235,11 @@ class Runner:
         self._coordinators = {key: one for key, one in self._coordinators.items() if key != name}
         return Outcome(name, "removed", "it is copied no more; its positions and its copies stay")
 
-    def _let_go(self, coordinator: Coordinator, state: str, why: str) -> None:
+    def _let_go(self, coordinator: Coordinator, state: str, why: str) -> bool:
         """Somebody else has the flow from now on. By a thread of its own: a chore of the flow says so."""
         log.warning("the flow ends here", flow=coordinator.flow.name, why=why)
         threading.Thread(target=self._end_one, args=(coordinator, state, why), name="let-go", daemon=True).start()
+        return True
 
     def _end_one(self, coordinator: Coordinator, state: str, why: str) -> None:
         name = coordinator.flow.name

@@ -17,6 +17,7 @@ import structlog
 
 from heliograph.flow.plan import task_count
 from heliograph.flow.relay import TaskKey
+from heliograph.mirror.protocol import Report
 from heliograph.types import Flow
 
 log = structlog.get_logger()
@@ -62,10 +63,10 @@ class Sizing:
             self._epoch, self._tasks, self._partitions = epoch, tasks, partitions
             self._said = {}
 
-    def reported(self, task: TaskKey, report: Mapping[str, Any]) -> None:
-        said = report.get("sizes")
+    def reported(self, task: TaskKey, report: Report) -> None:
+        said = report.sizes
         with self._lock:
-            if said is None or task[0] != self._epoch:
+            if not said or task[0] != self._epoch:
                 return
             self._said[task[1]] = said
             if len(self._said) < self._tasks or not all(one["round_trip_ms"] for one in self._said.values()):

@@ -9,11 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from heliograph.health.status import ParkedPartition
+from heliograph.mirror.protocol import PartitionReport, Report
 from heliograph.types import TopicPartition
 
 COUNTERS = ("records", "bytes", "batches", "skipped", "retries", "resyncs", "repeated", "lost")
@@ -45,34 +44,34 @@ class Tally:
         self._history: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
         self.trouble: tuple[str, ...] = ()
 
-    def add(self, task: tuple[int, int, int], report: Mapping[str, Any]) -> None:
+    def add(self, task: tuple[int, int, int], report: Report) -> None:
         now = time.monotonic()
         with self._lock:
-            self.trouble = tuple(report.get("trouble", ()))
-            for lane in report["lanes"]:
+            self.trouble = tuple(report.trouble)
+            for lane in report.lanes:
                 self._add(task, lane, now)
             self._history.append((now, self._totals["records"], self._totals["bytes"]))
             while len(self._history) > 2 and self._history[1][0] < now - RATE_WINDOW_S:
                 self._history.popleft()
 
-    def _add(self, task: tuple[int, int, int], lane: Mapping[str, Any], now: float) -> None:
-        seen = self._seen.setdefault(TopicPartition(lane["topic"], lane["partition"]), Seen(at=now))
+    def _add(self, task: tuple[int, int, int], lane: PartitionReport, now: float) -> None:
+        seen = self._seen.setdefault(lane.tp, Seen(at=now))
         before = seen.counts.get(task, {})
-        if any(lane[name] < before.get(name, 0) for name in COUNTERS):
+        if any(getattr(lane, name) < before.get(name, 0) for name in COUNTERS):
             before = {}
-        moved = lane["bytes"] - before.get("bytes", 0)
-        seen.counts[task] = {name: lane[name] for name in COUNTERS}
+        moved = lane.bytes - before.get("bytes", 0)
+        seen.counts[task] = {name: getattr(lane, name) for name in COUNTERS}
         while len(seen.counts) > REMEMBERED:
             del seen.counts[min(seen.counts)]
         for name in COUNTERS:
-            self._totals[name] += lane[name] - before.get(name, 0)
-            seen.totals[name] += lane[name] - before.get(name, 0)
+            self._totals[name] += getattr(lane, name) - before.get(name, 0)
+            seen.totals[name] += getattr(lane, name) - before.get(name, 0)
         elapsed = now - seen.at
         if elapsed > 0:
             seen.rate += SMOOTHING * (moved / elapsed - seen.rate)
         seen.at = now
-        seen.next_offset, seen.end_offset = lane["next"], lane["end"]
-        seen.state, seen.reason, seen.fix = lane["state"], lane["reason"], lane["fix"]
+        seen.next_offset, seen.end_offset = lane.next_offset, lane.end_offset
+        seen.state, seen.reason, seen.fix = lane.state, lane.reason, lane.fix
 
     def total(self, name: str) -> int:
         with self._lock:

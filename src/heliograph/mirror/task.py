@@ -26,7 +26,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -49,9 +48,20 @@ from heliograph.mirror.link import Link
 from heliograph.mirror.pace import backoff_s
 from heliograph.mirror.positions import Position
 from heliograph.mirror.producer_state import ProbeResult, ProducerStateProbe, Question
+from heliograph.mirror.protocol import (
+    Finish,
+    Go,
+    Halt,
+    LanePosition,
+    Positions,
+    SetPolicies,
+    Shares,
+    TaskHello,
+    Turn,
+)
 from heliograph.mirror.strands import share_of
 from heliograph.mirror.telling import Telling
-from heliograph.types import Policies, TopicPartition
+from heliograph.types import TopicPartition
 from heliograph.wire import versions
 
 log = structlog.get_logger()
@@ -125,7 +135,9 @@ class Task:
     def _specs(self) -> list[LaneSpec]:
         """The lanes as assigned; for a repeated attempt with positions as they are now, since the plan's are as old as
         the epoch and rule D would read all that again only to skip it."""
-        newer = _told(self._link.await_word("positions").get("lanes", ())) if self._attempt > 0 else {}
+        newer: Mapping[TopicPartition, Standing] = {}
+        if self._attempt > 0 and (now := self._link.await_message(Positions)) is not None:
+            newer = _told(now.lanes)
         specs = []
         for spec in self.assignment.lanes:
             position, run = newer.get(spec.tp, (None, None))
@@ -204,7 +216,9 @@ class Task:
                     near = [tp for tp in remotes if not target.out_of_reach(tp, now)]
                     target.errands.submit(partial(self._probe.prepare, near), lambda _, __: opened.append(True))
             elif opened and not said:
-                said = self._link.tell({"say": "ready"})
+                said = True
+                self._link.ready()
+        self._link.give_up()  # a "go" that comes later is dropped: from here on the lanes copy
 
     def _turn(self, now: float, until: float) -> None:
         self._target.push(now)
@@ -242,21 +256,22 @@ class Task:
     def _listen(self) -> None:
         self._listen_at = time.monotonic() + LISTEN_EVERY_S
         for message in self._link.heard():
-            if message.get("say") == "finish":
-                self._finishing = True
-            elif message.get("say") == "turn" and not self._lingering:
-                self._seconds = self._deadline = 0.0
-            elif message.get("say") == "shares":
-                self._source.budget.deal(message["shares"], time.monotonic())
-            elif message.get("say") == "go":
-                self._handed_over = True
-                self._stand_at(_told(message["lanes"]))
-            elif message.get("say") == "halt":
-                self._halts.set(TopicPartition(*one) for one in message["partitions"])
-            elif message.get("say") == "policies":
-                self._incidents.on = Policies(**message["on"])
+            match message:
+                case Finish():
+                    self._finishing = True
+                case Turn() if not self._lingering:
+                    self._seconds = self._deadline = 0.0
+                case Shares():
+                    self._source.budget.deal(message.shares, time.monotonic())
+                case Go():  # comes only while the task waits for it (`mirror.inbox`)
+                    self._handed_over = True
+                    self._stand_at(_told(message.lanes))
+                case Halt():
+                    self._halts.set(TopicPartition(*one) for one in message.partitions)
+                case SetPolicies():
+                    self._incidents.on = message.on
         if self._link.gone:
-            log.warning("coordinator gone, ending", flow=self.assignment.flow, task=self.assignment.task)
+            log.warning("driver silent, task ends", flow=self.assignment.flow, task=self.assignment.task)
             self._finishing = True
 
     def _stand_at(self, told: Mapping[TopicPartition, Standing]) -> None:
@@ -282,7 +297,8 @@ class Task:
         self._telling.tell(last=True)
 
     def _write_positions(self) -> None:
-        self._journal.write()
+        if self._link.may_write_positions:  # invariant b of `mirror.link`
+            self._journal.write()
 
     def _close(self) -> None:
         self._link.close()  # first: somebody may wait for it to take over
@@ -450,9 +466,9 @@ class Task:
 
     # ---------------------------------------------------------------- telling
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self) -> TaskHello:
         a = self.assignment
-        return {"say": "task", "flow": a.flow, "epoch": a.epoch, "task": a.task, "attempt": self._attempt}
+        return TaskHello(a.flow, a.epoch, a.task, self._attempt)
 
     def _ledger(self) -> Iterator[Row]:
         """The runs closed so far. The last of each lane may still grow, so it stays, unless this is the end."""
@@ -476,13 +492,10 @@ class Task:
                 )
 
 
-def _told(lanes: Iterable[Any]) -> dict[TopicPartition, Standing]:
-    """What the coordinator says of lanes, with "positions" and with "go"."""
-    return {
-        TopicPartition(topic, partition): (position, offsetmap.Span(*run) if run else None)
-        for topic, partition, value, run in lanes
-        if (position := positions.decode(value.encode())) is not None
-    }
+def _told(lanes: Iterable[LanePosition]) -> dict[TopicPartition, Standing]:
+    """What the coordinator says of lanes, with `Positions` and with `Go`."""
+    decoded = ((lane, positions.decode(lane.position.encode())) for lane in lanes)
+    return {lane.tp: (position, lane.run) for lane, position in decoded if position is not None}
 
 
 def _is_stored(refusal: Refusal, question: Question, answer: ProbeResult) -> bool:

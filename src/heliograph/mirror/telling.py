@@ -19,6 +19,7 @@ from heliograph.mirror.fetch import Source
 from heliograph.mirror.hindrance import Hindrance
 from heliograph.mirror.lane import Lane
 from heliograph.mirror.link import Link
+from heliograph.mirror.protocol import Report, partition_report
 from heliograph.mirror.strands import bundles, together
 from heliograph.types import TopicPartition
 
@@ -43,15 +44,14 @@ class Telling:
             if last or self._told.get(lanes[0].spec.tp) != figures:
                 self._told[lanes[0].spec.tp] = figures
                 changed.append(seen)
-        report = {
-            "say": "report",
-            "lanes": [_of_partition(seen) for seen in changed],
-            "trouble": [str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble],
-            "final": last and all(lane.acked == lane.written for lane in self._lanes),
-            "latency": self._target.latencies.told(),
-            "caps": self._source.budget.told(),
-            "sizes": asdict(sizes.decided(self._target.pace, self._lanes)),
-        }
+        report = Report(
+            lanes=[partition_report(_of_partition(seen)) for seen in changed],
+            trouble=[str(b.trouble) for b in (self._source.brokers, self._target.brokers) if b.trouble],
+            final=last and all(lane.acked == lane.written for lane in self._lanes),
+            latency=self._target.latencies.told(),
+            caps=self._source.budget.told(),
+            sizes=asdict(sizes.decided(self._target.pace, self._lanes)),
+        )
         if not self._link.tell(report):
             self._told.clear()  # nobody heard it: say everything again
             return

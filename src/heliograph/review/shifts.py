@@ -9,7 +9,8 @@ Invariants:
   a. What would not change is not written: a new era at the same offset would forget which records behind it are on the
      target already (rule D), and they would come twice.
   b. An offset outside of the source's log is refused, with the numbers.
-  c. Only while nobody runs the flow: `flow.presence.require_free`, asked before the writing and after it.
+  c. Only while no process runs the flow: `flow.presence.require_free`, asked before the writing and after it. What a
+     task that slept writes later is void (`state.fence`).
 """
 
 from __future__ import annotations
@@ -132,5 +133,5 @@ def write(positions: PositionsLog, shifts: Iterable[Shift]) -> int:
     changed = {one.tp: None if one.forget else Position(one.to) for one in shifts if one.changes}
     if changed:
         positions.ensure()
-        positions.write(changed)
+        positions.set_by_hand(changed)
     return len(changed)

@@ -7,6 +7,7 @@ is a temporary one, since positions live in Kafka.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
@@ -30,6 +31,7 @@ from heliograph.mirror.assignment import Coordinates
 from heliograph.spark import archive
 from heliograph.spark.source import NAME, FlowSource
 
+LOCK = "lock"  # in the folder of a process
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
 
 # Start-up is most of what these JVMs ever do: the quick compiler alone, and a collector without threads of its own.
@@ -69,7 +71,7 @@ class Engine:
         record: Path | None = None,  # write the JVM's classes there when it ends (`archive`)
     ) -> None:
         _sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{SPARK_FOLDER}{os.getpid()}-"))
+        self._folder, self._held = _make_folder()
         self._queries: list[StreamingQuery] = []
         local = master is None or master.startswith("local")
         chosen = {
@@ -95,7 +97,7 @@ class Engine:
             self.session = self._open(SparkConf(loadDefaults=False).setAll(list(chosen.items())))
         except (Py4JError, PySparkException, OSError) as error:
             said = self._last_words()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove_folder()
             raise EngineError(
                 f"Spark could not be started: {said or first_line(error)}",
                 fix="`heliograph doctor` checks Java and memory; a remote master must be reachable from here",
@@ -166,7 +168,11 @@ class Engine:
         stopper.start()
         stopper.join(timeout_s)
         self._kill_jvm()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._held.close()
 
     def _stop(self) -> None:
         warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
@@ -197,11 +203,24 @@ def _classes(record: Path | None) -> str:
     return f"-XX:SharedArchiveFile={known}" if known is not None and known.exists() else ""
 
 
+def _make_folder() -> tuple[Path, IO[bytes]]:
+    """A folder for Spark's files, and the lock that says that this process lives.
+
+    Invariant: LOCK in the folder is locked from before it has this name until this process ends, however it ends: the
+    kernel lets go of it. Process ids would not do: containers that share a temporary folder count their own."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{SPARK_FOLDER}{os.getpid()}-"))
+    held = (folder / f"{LOCK}.new").open("wb")
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    (folder / f"{LOCK}.new").rename(folder / LOCK)
+    return folder, held
+
+
 def _sweep() -> None:
-    """Folders of processes that were killed before they could remove them."""
+    """Remove folders of processes that were killed before they could. One without a lock file is being made, or of 0.1,
+    or somebody else's: it is left alone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{SPARK_FOLDER}*-*"):
-        pid = folder.name.removeprefix(SPARK_FOLDER).split("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        with contextlib.suppress(OSError), (folder / LOCK).open("rb+") as lock:  # another user's cannot be opened
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process lives
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-import msgspec
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from heliograph.mirror.assignment import Assignment
+from heliograph.mirror.protocol import AskLastEpoch, AskNextEpoch, AskPlan, PlannerHello, Question, encode
 
 NAME = "heliograph"
 SCHEMA = (
@@ -42,16 +42,16 @@ class FlowReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, int]:
         if self._first is None:  # Spark asks more than once
-            self._first = self._ask("last", 0)
+            self._first = self._ask(AskLastEpoch())
         return {"epoch": self._first}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        return {"epoch": self._ask("next", start["epoch"])}
+        return {"epoch": self._ask(AskNextEpoch(start["epoch"]))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         if start["epoch"] == end["epoch"]:
             return []
-        return [Share(assignment) for assignment in self._ask("plan", end["epoch"])]
+        return [Share(assignment) for assignment in self._ask(AskPlan(end["epoch"]))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         from heliograph.mirror.task import Task
@@ -65,12 +65,12 @@ class FlowReader(DataSourceStreamReader):
             self._connection.close()
             self._connection = None
 
-    def _ask(self, word: str, epoch: int) -> Any:
+    def _ask(self, question: Question) -> Any:
         if self._connection is None:
             address = (self._options["host"], int(self._options["port"]))
             self._connection = Client(address, authkey=bytes.fromhex(self._options["token"]))
-        question = {"say": word, "flow": self._options["flow"], "epoch": epoch}
-        self._connection.send_bytes(msgspec.json.encode(question))
+            self._connection.send_bytes(encode(PlannerHello(self._options["flow"])))
+        self._connection.send_bytes(encode(question))
         return self._connection.recv()
 
 

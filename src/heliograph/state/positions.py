@@ -35,7 +35,8 @@ from heliograph.mirror.positions import (
     partition_of_key,
     strands_of,
 )
-from heliograph.state.compacted import CompactedLog
+from heliograph.state.compacted import BATCH_RECORDS, CompactedLog
+from heliograph.state.fence import Fences
 from heliograph.state.strangers import Strangers
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
@@ -57,6 +58,7 @@ class PositionsLog:
         self._era: dict[TopicPartition, list[Heard]] = {}
         self._refolded: Folded | None = None  # a refold that is not complete yet
         self._log.on_refold = self._begin_refold
+        self._fences = Fences(self._alias, self._under)
         self._lock = threading.RLock()  # the planner's thread, and those of tasks that start again
 
     @property
@@ -194,6 +196,25 @@ class PositionsLog:
         for partition, pairs in by_partition.items():
             self._log.append(partition, pairs)
 
+    def set_by_hand(self, entries: Mapping[TopicPartition, Position | None]) -> None:
+        """An operator's change, read to the end before: each behind its fence, in one batch (`state.fence`)."""
+        by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for tp, position in entries.items():
+            key = key_of(self._alias, tp, self._under[0])
+            partition = partition_for(key, self.partitions)
+            pairs = by_partition.setdefault(partition, [])
+            if (fence := self.fence(tp, position)) is not None:
+                pairs.append(fence)
+            pairs.append((key, None if position is None else encode(position)))
+            if len(pairs) > BATCH_RECORDS - 2:  # a fence and its position are never parted
+                self._log.append(partition, by_partition.pop(partition))
+        for partition, pairs in by_partition.items():
+            self._log.append(partition, pairs)
+
+    def fence(self, tp: TopicPartition, position: Position | None) -> tuple[bytes, bytes] | None:
+        """To write before this position is set by hand; None: nothing has to be fenced off."""
+        return self._fences.pair(tp, self.known.get(tp), position)
+
     def doubt(self, ends: Mapping[TopicPartition, tuple[int, bool]]) -> None:
         """These positions without a producer id lie behind the end of their source (given, with whether nothing was
         ever copied): whoever wrote them, they are none. The last one before that can be true counts again. Where there
@@ -225,6 +246,7 @@ class PositionsLog:
         reread = self._log.is_reread(partition, record.offset)
         tp = partition_of_key(record.key, self._alias, self._under)
         if tp is None:
+            self._fences.hear(record.key, record.value, known)
             if not reread and not is_for_others(record.key, self._alias, self._under):
                 self._strangers.add(partition, record.offset, "its key is no connector's")
             return
@@ -235,7 +257,9 @@ class PositionsLog:
         if into is not None and not reread:
             into.changed.add(tp)
         before = known.get(tp)
-        position = fold(before, record.value)
+        read = decode(record.value)
+        void = read is not None and self._fences.voids(tp, read)
+        position = self._fences.instead(tp, read, before) if read and void else fold(before, record.value)
         if position is None:
             known.pop(tp, None)
         else:
