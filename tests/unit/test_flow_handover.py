@@ -37,7 +37,7 @@ def stage() -> tuple[Handover, PositionsLog, Read]:
 
 def word(tp: TopicPartition, at: int, producer: int) -> dict[str, Any]:
     where = {"topic": tp.topic, "partition": tp.partition, "next": at, "sequence": at, "target": at}
-    return {**where, "producer": producer, "run": [0, 0, at]}
+    return {**where, "producer": producer, "run": [0, 0, at], "map": [0, 0, at]}
 
 
 def told(lanes: list[tuple[Any, ...]]) -> dict[TopicPartition, int]:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position, encode
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
@@ -48,8 +49,11 @@ class Handover:
         for lane in lanes:
             tp = TopicPartition(lane["topic"], lane["partition"])
             where = lane["next"], lane["sequence"], lane["target"]
-            if self._positions.learn(tp, *where, producer_id=lane["producer"], strands=lane.get("strands", "")):
-                runs[tp] = lane["run"]
+            run = Span(*lane["map"]) if lane["map"] else None
+            named = (run.source, run.target + run.length) if run is not None else (-1, -1)
+            strands = lane.get("strands", "")
+            if self._positions.learn(tp, *where, producer_id=lane["producer"], strands=strands, run=named):
+                runs[tp] = run
         with self._lock:
             self._ended.add(task)
             self._last_runs.update(runs)
