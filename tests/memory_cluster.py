@@ -1,5 +1,5 @@
-"""A cluster in memory, for the classes that keep state in topics: logs with offsets, topic ids, groups' offsets. Only what
-they ask a `Client` for. A test may refuse writes to a topic, delete a topic, cut a log or compact one."""
+"""A cluster in memory, for the classes that keep state in topics: logs with offsets, topic ids, groups' offsets. Only
+what they ask a `Client` for. A test may refuse writes to a topic, delete a topic, cut a log or compact one."""
 
 from __future__ import annotations
 

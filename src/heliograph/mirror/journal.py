@@ -30,6 +30,7 @@ from heliograph.types import TopicPartition
 
 log = structlog.get_logger()
 
+GROWTH_EVERY_S = 10.0  # so much of a run is not exact after another mirror took over
 MAP_BATCH_BYTES = 256 << 10  # a quarter of the default of `max.message.bytes`; one segment is below 30 KB
 
 
@@ -77,6 +78,7 @@ class Journal:
         self._partitions = [bundle.lanes for bundle in bundles(lanes).values()]
         self._target = target
         self._out = 0
+        self._growth_at = time.monotonic() + GROWTH_EVERY_S
         for lane in lanes:
             lane.map.kept = bool(assignment.map_topic)
 
@@ -86,10 +88,14 @@ class Journal:
         return bool(self._target.notes_waiting or self._out)
 
     def write(self) -> None:
+        if (now := time.monotonic()) >= self._growth_at:
+            self._growth_at = now + GROWTH_EVERY_S
+            for lane in (lane for lanes in self._partitions for lane in lanes if not lane.spec.strands):
+                lane.map.record_growth()
         mapped: list[Moved] = []
         plain: list[Moved] = []
         for lanes in self._partitions:
-            moved = any(lane.written is None or lane.acked != lane.written for lane in lanes)
+            moved = any(lane.written is None or lane.acked != lane.written or lane.map.dirty for lane in lanes)
             if moved and not any(lane.map.pending for lane in lanes):
                 at_most = max(offsetmap.WRITTEN_AT_ONCE // len(lanes), 1)
                 acked, segments = tuple(lane.acked for lane in lanes), tuple(lane.map.take(at_most) for lane in lanes)

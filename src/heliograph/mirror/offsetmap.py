@@ -165,10 +165,12 @@ class Writer:
     kept: bool = True  # there is a topic that runs are written to
     saved: Span | None = None  # the run that the topic ended with when the lane began
     _open_taken: bool = False
+    _recorded: int = 0  # the length of the last run when it was last taken to be written
 
     def begin(self, last: Span | None) -> None:
         """`last`: what the topic ends with."""
         self.last = self.saved = last
+        self._recorded = 0
 
     @property
     def written_last(self) -> Span | None:
@@ -207,6 +209,13 @@ class Writer:
     def _joins(last: Span, source: int, target: int) -> bool:
         return last.source + last.length == source and last.target + last.length == target
 
+    def record_growth(self) -> None:
+        """The last run is to be written with the length it has by now. Positions say it too, and are lost when another
+        mirror writes its own in their place."""
+        if self.kept and self.last is not None and self.last.length > self._recorded:
+            self.open = self.open or [self.last]
+            self.dirty = True
+
     def take(self, at_most: int = WRITTEN_AT_ONCE) -> list[list[Span]]:
         """The segments to write now; `written` must follow."""
         if not self.dirty and not self.full:
@@ -215,7 +224,7 @@ class Writer:
         self._open_taken = self.dirty and not self.full and len(segments) < at_most
         if self._open_taken:
             segments.append(list(self.open))
-            self.dirty = False
+            self.dirty, self._recorded = False, self.open[-1].length
         self.pending = True
         return segments
 

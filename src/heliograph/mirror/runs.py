@@ -102,7 +102,8 @@ class Runs:
 
     def thin(self, limit: int) -> bool:
         """Drop old runs if there are more than the limit (invariant c). Whether any was dropped."""
-        if len(self) <= max(limit, 4):
+        limit = max(limit, 4)
+        if len(self) <= limit:
             return False
         old = len(self) - limit // 2
         keep = np.concatenate([self._spread(old, int(limit * KEPT_AFTER_THINNING) - limit // 2), _all(old, len(self))])

@@ -70,7 +70,7 @@ class OffsetMap:
         self._client = client
         self._log = CompactedLog(client, policy.offset_map_topic(flow.source.alias))
         self._partitions: dict[Subject, Partition] = {}  # by subjects without a producer id
-        self._limit = TOTAL_RUNS // FIRST_SHARES  # runs of one generation
+        self._limit = max(TOTAL_RUNS // FIRST_SHARES, LEAST_RUNS)  # runs of one generation
         self._lock = threading.RLock()
         self._ends: dict[TopicPartition, int] = {}  # of remote partitions, as last asked for
         self._unjudged: list[Unjudged] = []
@@ -216,6 +216,7 @@ class OffsetMap:
             for known in self._partitions:
                 beside.setdefault(known.tp, []).append(known)
             made = [(one, *self._made(one, beside.get(one.subject.tp, []))) for one in claims]
+            kept = [segment for one, generation, _ in made for segment in self._last_runs(one.subject, generation)]
             self._append(
                 (one.subject.tp, pair)
                 for one, generation, void in made
@@ -224,6 +225,7 @@ class OffsetMap:
                     (self._key(one.subject, HEADER), offsetmap.encode_generation(generation)),
                 )
             )
+            self._append((one.subject.tp, (self._key(one.subject, one.first), _value(one))) for one in kept)
             for one, generation, void in made:
                 for old in void:
                     self._partitions[_whole(old)].stored.pop(old.producer, None)
@@ -232,6 +234,14 @@ class OffsetMap:
                 self._ends.pop(self._copy_of(one.subject), None)
                 if void:
                     self._say_void(one.subject)
+            for segment in kept:
+                self._add(segment)
+
+    def _last_runs(self, subject: Subject, generation: Generation) -> list[Segment]:
+        """Of the generations it follows, as long as positions said they are: those positions are written over now."""
+        stored = (self._partitions.get(_whole(subject)) or Partition()).stored
+        last = [(pid, run) for pid in generation.follows if pid in stored and (run := stored[pid].runs.last)]
+        return [Segment(subject._replace(producer=pid), [run], run.source) for pid, run in last]
 
     def _made(self, claim: Claimed, beside: list[Subject]) -> tuple[Generation, list[Subject]]:
         """The generation, and those whose place it takes: of its strand if they are gone, of the whole if it was not
