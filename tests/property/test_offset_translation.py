@@ -21,7 +21,8 @@ STEPS = st.lists(
         ),
         st.integers(1, 12),
     ),
-    max_size=40,
+    min_size=5,
+    max_size=50,
 )
 
 
@@ -48,8 +49,10 @@ def take(copied: Copied, step: str, size: int) -> None:
             copied.begin(places_known=True)
         case "crash blind":
             copied.begin(places_known=False)
-        case "no map":
+        case "no map":  # until the next task begins
             copied.begin(places_known=True, kept=False)
+            take(copied, "transactions", size)
+            copied.flush()
         case "foreign":
             copied.foreign(size)
         case "mm2":
