@@ -40,7 +40,6 @@ JUDGE_S = 2.0  # planning waits for it; a partition that does not answer within 
 JUDGED_AT_ONCE = 200  # records: up to a thousand runs each are held in memory until their partition's end is known
 TOTAL_RUNS = 2_500_000  # of all partitions, 24 bytes each: 60 MB
 LEAST_RUNS = 256  # of a partition, however many there are
-FIRST_SHARES = 100  # generations, until they have been counted
 TRIM_EVERY_S = 60.0
 APPENDED_AT_ONCE = 256 << 10  # bytes of records in a batch: a quarter of the default of `max.message.bytes`
 
@@ -70,7 +69,8 @@ class OffsetMap:
         self._client = client
         self._log = CompactedLog(client, policy.offset_map_topic(flow.source.alias))
         self._partitions: dict[Subject, Partition] = {}  # by subjects without a producer id
-        self._limit = max(TOTAL_RUNS // FIRST_SHARES, LEAST_RUNS)  # runs of one generation
+        self._limit = TOTAL_RUNS  # of one generation
+        self._count = self._counted = 1  # generations: now, and when the limit was set
         self._lock = threading.RLock()
         self._ends: dict[TopicPartition, int] = {}  # of remote partitions, as last asked for
         self._unjudged: list[Unjudged] = []
@@ -136,6 +136,10 @@ class OffsetMap:
 
     def _add(self, segment: Segment) -> None:
         partition = self._partitions.setdefault(_whole(segment.subject), Partition())
+        if segment.subject.producer not in partition.stored:
+            self._count += 1
+            if self._count >= 2 * self._counted:
+                self._thin()
         stored = partition.of(segment.subject.producer)
         stored.take(segment)
         stored.runs.thin(self._limit)
@@ -144,8 +148,8 @@ class OffsetMap:
 
     def _thin(self) -> None:
         """Each generation gets its share of what may be held."""
-        count = sum(len(one.stored) for one in self._partitions.values())
-        self._limit = max(TOTAL_RUNS // max(count, 1), LEAST_RUNS)
+        self._count = self._counted = max(sum(len(one.stored) for one in self._partitions.values()), 1)
+        self._limit = max(TOTAL_RUNS // self._count, LEAST_RUNS)
         for partition in self._partitions.values():
             for stored in partition.stored.values():
                 stored.runs.thin(self._limit)
