@@ -18,6 +18,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +37,22 @@ class Runs:
     # ---------------------------------------------------------------- in
 
     def add(self, spans: Sequence[Span]) -> None:
-        for span in spans[self._known(spans) :]:
-            self._add(span)
+        news = spans[self._known(spans) :]
+        if not news:
+            return
+        self._add(news[0])
+        if not self._follow(news[1:]):
+            for span in news[1:]:
+                self._add(span)
+
+    def _follow(self, spans: Sequence[Span]) -> bool:
+        """Append them at once if they are in order behind the last run, as those of nearly all segments are."""
+        last = self.last
+        if last is None or not all(_precedes(a, b) for a, b in pairwise((last, *spans))):
+            return False
+        for at, column in enumerate((self._sources, self._targets, self._lengths)):
+            column.extend(span[at] for span in spans)
+        return True
 
     def _known(self, spans: Sequence[Span]) -> int:
         """How many of them need no look: a segment that grows is read again and again, and what stands in it before
