@@ -22,7 +22,7 @@ from heliograph.mirror.offsetmap import HEADER, OF_0_1, SEGMENT_RUNS, Generation
 from heliograph.mirror.positions import Position
 from heliograph.mirror.runs import Runs
 
-FOLLOWED = 8  # generations that a claim may name; older ones are forgotten
+FOLLOWED = 32  # generations that a claim may name; older ones are forgotten, and their checkpoints withdrawn
 LEFT_ALONE = 2  # segments at the end, which a task may still be writing
 
 
