@@ -36,7 +36,8 @@ def stage() -> tuple[Handover, PositionsLog, Read]:
 
 def word(tp: TopicPartition, at: int, producer: int) -> PartitionReport:
     where = {"topic": tp.topic, "partition": tp.partition, "next": at, "sequence": at, "target": at}
-    return partition_report({**where, "producer": producer, "run": [0, 0, at], "end": at, "state": "flowing"})
+    run = {"run": [0, 0, at], "map": [0, 0, at]}
+    return partition_report({**where, **run, "producer": producer, "end": at, "state": "flowing"})
 
 
 def told(lanes: list[LanePosition]) -> dict[TopicPartition, int]:

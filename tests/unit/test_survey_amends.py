@@ -160,7 +160,7 @@ def test_a_last_word_of_an_era_that_is_over_is_not_taken_for_the_new_one() -> No
     log.learn(TP, 40, 40, 40, producer_id=7)
     assert log.known[TP].next_offset == 3
     log.learn(TP, 9, 6, 6, producer_id=8)
-    assert log.known[TP] == Position(9, 8, 0, 6, NEW, 6)
+    assert log.known[TP] == Position(9, 8, 0, 6, NEW, 6, run=-1)
 
 
 # ---------------------------------------------------------------- one target of several

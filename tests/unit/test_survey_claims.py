@@ -21,7 +21,7 @@ class Positions:
         self.known = {SHARED: position}
         self.wanted: dict[TopicPartition, Wanted] = {}
 
-    def claim(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
+    def claim(self, wanted: Mapping[TopicPartition, Wanted], prepare: object) -> None:
         self.wanted |= wanted
 
     def extend(self, wanted: Mapping[TopicPartition, Mapping[TopicPartition, int]]) -> None:

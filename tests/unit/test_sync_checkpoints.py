@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from heliograph.mirror.offsetmap import Runs, Span
+from heliograph.formats import Checkpoint
+from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
+from heliograph.mirror.runs import Runs
 from heliograph.sync.checkpoints import Checkpoints
+from heliograph.sync.marks import Mark
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Committed
 
@@ -18,14 +21,14 @@ class World:
     """A map's topic and a position, written by a task (map first), read by us; the task goes on between two reads."""
 
     def __init__(self) -> None:
-        self.spans, self.position = [Span(0, 0, 100)], Position(100, 1, 0, 100, None, 100)
+        self.spans, self.position = [Span(0, 0, 100)], Position(100, 1, 0, 100, None, 100, run=0, run_end=100)
         self.reads = 0
 
     def read(self) -> None:
         self.reads += 1
         if self.reads == 2:  # a marker at source offset 100, and 50 records behind it
             self.spans.append(Span(101, 100, 50))
-            self.position = Position(151, 1, 0, 150, None, 150)
+            self.position = Position(151, 1, 0, 150, None, 150, run=101, run_end=150)
 
 
 class Positions:
@@ -50,7 +53,8 @@ class Offsets:
         self.runs.add(self.world.spans)
 
     def translate(self, tp: TopicPartition, offset: int, known: Mapping[TopicPartition, Position]) -> int | None:
-        return self.runs.translate(offset, known[tp].target)
+        self.runs.extend(known[tp].run or 0, known[tp].run_end)
+        return self.runs.floor(offset)
 
 
 class OneGroup(Checkpoints):
@@ -59,7 +63,9 @@ class OneGroup(Checkpoints):
     def ensure(self) -> None:
         self.written = []
         self._log.news = lambda: iter(())  # type: ignore[method-assign]
-        self._log.append = lambda _partition, pairs, _at: self.written.extend(pairs)  # type: ignore[method-assign]
+
+    def _append(self, fresh: Mapping[Checkpoint, Mark], now_ms: int) -> None:
+        self.written += [(one.key(), one.value()) for one in fresh]
 
     def _refresh_groups(self) -> None: ...
 

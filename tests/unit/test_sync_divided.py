@@ -10,8 +10,10 @@ import pytest
 
 from heliograph.batch.split import target_of
 from heliograph.mirror import offsetmap
-from heliograph.mirror.offsetmap import Runs, Span, Subject
+from heliograph.mirror.offsetmap import Span, Subject
 from heliograph.mirror.positions import Position, join
+from heliograph.mirror.runs import Runs
+from heliograph.state.generations import Partition
 from heliograph.state.offsets import OffsetMap
 from heliograph.survey.division import Misfit, Shape, begun, shape
 from heliograph.sync.divided import Divided, Topic
@@ -85,7 +87,7 @@ def test_a_strands_points_have_a_key_of_their_own() -> None:
     plain, strand = Subject(TopicPartition("t", 1), ID), Subject(TopicPartition("t", 1), ID, 4)
     for subject in (plain, strand):
         key = offsetmap.key_of("us", subject, 7)
-        assert offsetmap.read(key, offsetmap.encode([Span(7, 3, 1)]), "us") == (subject, [Span(7, 3, 1)])
+        assert offsetmap.read(key, offsetmap.encode([Span(7, 3, 1)]), "us") == (subject, [Span(7, 3, 1)], 7, None)
     assert b"strand" not in offsetmap.key_of("us", plain, 7)
 
 
@@ -124,7 +126,9 @@ class World:
 
         self.positions = {p: join(strands(p)) for p in range(sources)}
         self.map = OffsetMap(None, flow())  # type: ignore[arg-type]
-        self.map._runs = {Subject(TopicPartition("t", p), ID, q): found for (p, q), found in runs.items() if len(found)}
+        for (p, q), found in runs.items():
+            partition = self.map._partitions.setdefault(Subject(TopicPartition("t", p), ID, q), Partition())
+            partition.of(p * 100 + q).runs = found
         self.dice = dice
 
     @property

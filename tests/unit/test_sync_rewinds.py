@@ -12,6 +12,7 @@ from heliograph.formats import Checkpoint
 from heliograph.mirror.positions import Position
 from heliograph.sync.checkpoints import Checkpoints
 from heliograph.sync.groups import GroupSync
+from heliograph.sync.marks import Mark
 from heliograph.sync.rewinds import Rewinds
 from heliograph.types import Cluster, Flow, TopicPartition
 from heliograph.wire import Committed
@@ -53,6 +54,11 @@ class Offsets:
     def translate(self, tp: TopicPartition, offset: int, known: object) -> int:
         return offset
 
+    limit = translate
+
+    def generations(self, tp: TopicPartition, position: Position, remote: int) -> frozenset[int]:
+        return frozenset([position.producer_id])
+
 
 class OneGroup(Checkpoints):
     """Its committed offset is what the test says; the topic is a list."""
@@ -65,10 +71,9 @@ class OneGroup(Checkpoints):
         self.at = 0
         self.written: list[int] = []
         self._log.news = lambda: iter(())  # type: ignore[method-assign]
-        self._log.append = self._append  # type: ignore[method-assign]
 
-    def _append(self, _partition: int, pairs: list[tuple[bytes, bytes]], _now_ms: int) -> None:
-        self.written += [c.downstream for c in (Checkpoint.read(*pair) for pair in pairs) if c is not None]
+    def _append(self, fresh: Mapping[Checkpoint, Mark], now_ms: int) -> None:
+        self.written += [one.downstream for one in fresh]
 
     def ensure(self) -> None: ...
 
@@ -140,6 +145,9 @@ class Target:
 
 class Known:
     known: Mapping[tuple[str, TopicPartition], Checkpoint] = {}
+
+    def __init__(self) -> None:
+        self.withdrawn: dict[tuple[str, TopicPartition], list[int]] = {}
 
     def stands(self, downstream: int) -> None:
         self.known = {("g", REMOTE): Checkpoint("g", REMOTE, downstream, downstream)}

@@ -114,7 +114,7 @@ class Assignments:
             return [
                 LaneSpec(
                     *(route.tp, route.topic_id, remote, own, route.max_batch_bytes),
-                    last_run=self._offsets.last_point(route.tp, remote.partition, route.topic_id),
+                    last_run=self._offsets.last_point(route.tp, remote.partition, route.topic_id, own.producer_id),
                     told=told,
                     strands=len(route.strands),
                     history=history,

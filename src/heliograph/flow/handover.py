@@ -47,9 +47,10 @@ class Handover:
         """A task's last word."""
         runs = {}
         for lane in lanes:
-            where = lane.next_offset, lane.sequence, lane.target_offset
-            if self._positions.learn(lane.tp, *where, producer_id=lane.producer_id, strands=lane.strands):
-                runs[lane.tp] = lane.run
+            where, run = (lane.next_offset, lane.sequence, lane.target_offset), lane.map
+            named = (run.source, run.target + run.length) if run is not None else (-1, -1)
+            if self._positions.learn(lane.tp, *where, producer_id=lane.producer_id, strands=lane.strands, run=named):
+                runs[lane.tp] = run
         with self._lock:
             self._ended.add(task)
             self._last_runs.update(runs)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from heliograph.flow.chores import Chore
 from heliograph.flow.ends import LOOK_EVERY_S, Ends
 from heliograph.flow.observer import Observer
-from heliograph.state.offsets import OffsetMap
+from heliograph.state.offsets import TRIM_EVERY_S, OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.survey.places import ASK_S
 from heliograph.sync.acls import AclSync
@@ -53,6 +53,8 @@ class Specialists:
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
             if flow.copies:
+                if not flow.staged:
+                    self._add("offset map", offsets.trim, TRIM_EVERY_S, delay_s=TRIM_EVERY_S)
                 self._offset_syncs()
                 self._topics(topics, altered)
             self._checkpoints(offsets, positions)

@@ -137,13 +137,20 @@ def _offset_map(message: Message) -> Meaning | None:
     one = offsetmap.read(message.key, message.value, alias) if isinstance(alias, str) else None
     if one is None:
         return None
-    subject, spans = one
+    subject, spans = one.subject, one.spans
     fields = _where(subject.tp, cluster=alias, topic_id=str(subject.topic_id) if subject.topic_id else None)
     fields["runs"] = [list(span) for span in spans]
     whose = f"{alias} {subject.tp}"
     if subject.strand >= 0:
         fields["strand"] = subject.strand
         whose += f" to partition {subject.strand}"
+    if subject.producer >= 0:
+        fields["producer"] = subject.producer
+    if one.generation is not None:
+        fields["generation"] = msgspec.to_builtins(one.generation)
+        start, end = one.generation.start, one.generation.end
+        words = f"{whose}: producer id {subject.producer} copies from {start}, behind {end} of the copy"
+        return Meaning("offset map", words, fields)
     shown = ", ".join(f"{span.source}+{span.length} became {span.target}" for span in spans[:RUNS_SHOWN])
     more = f" and {len(spans) - RUNS_SHOWN} more" if len(spans) > RUNS_SHOWN else ""
     return Meaning("offset map", f"{whose}: {shown or 'forgotten'}{more}", fields)

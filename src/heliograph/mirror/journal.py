@@ -4,8 +4,11 @@ strands of a divided partition have one position together.
 Only what is acknowledged (rule C), and of lanes that moved. Notes go out by the appender, beside the records and by
 the same connections; a lane's `written` is what the target has acknowledged.
 
-Invariant: where a new run began, the map's record goes first, and the position when that is acknowledged (invariant a
-of `mirror.offsetmap`).
+Invariants:
+  a. Where a new run began, the map's records go first, and the position when all of them are acknowledged (invariant a
+     of `mirror.offsetmap`).
+  b. No batch of map records is larger than MAP_BATCH_BYTES, however many segments wait: one beyond the topic's
+     `max.message.bytes` would be refused for ever, and every position would wait for it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ from heliograph.types import TopicPartition
 
 log = structlog.get_logger()
 
+GROWTH_EVERY_S = 10.0  # so much of a run is not exact after another mirror took over
+MAP_BATCH_BYTES = 256 << 10  # a quarter of the default of `max.message.bytes`; one segment is below 30 KB
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -35,6 +41,7 @@ class Moved:
     lanes: tuple[Lane, ...]  # one, or its strands
     acked: tuple[Position, ...]
     segments: tuple[list[list[offsetmap.Span]], ...]  # of each lane
+    complete: bool = True  # no segment was left for the next write: the position may follow these
 
     @property
     def tp(self) -> TopicPartition:
@@ -49,7 +56,7 @@ class Moved:
         found = []
         for lane, segments in zip(self.lanes, self.segments, strict=True):
             strand = lane.spec.index if lane.spec.strands else -1
-            subject = offsetmap.Subject(self.tp, lane.spec.topic_id, strand)
+            subject = offsetmap.Subject(self.tp, lane.spec.topic_id, strand, lane.acked.producer_id)
             found += [
                 (offsetmap.key_of(source_alias, subject, one[0].source), offsetmap.encode(one)) for one in segments
             ]
@@ -71,6 +78,9 @@ class Journal:
         self._partitions = [bundle.lanes for bundle in bundles(lanes).values()]
         self._target = target
         self._out = 0
+        self._growth_at = time.monotonic() + GROWTH_EVERY_S
+        for lane in lanes:
+            lane.map.kept = bool(assignment.map_topic)
 
     @property
     def unanswered(self) -> bool:
@@ -78,14 +88,20 @@ class Journal:
         return bool(self._target.notes_waiting or self._out)
 
     def write(self) -> None:
+        if (now := time.monotonic()) >= self._growth_at:
+            self._growth_at = now + GROWTH_EVERY_S
+            for lane in (lane for lanes in self._partitions for lane in lanes if not lane.spec.strands):
+                lane.map.record_growth()
         mapped: list[Moved] = []
         plain: list[Moved] = []
         for lanes in self._partitions:
-            moved = any(lane.written is None or lane.acked != lane.written for lane in lanes)
+            moved = any(lane.written is None or lane.acked != lane.written or lane.map.dirty for lane in lanes)
             if moved and not any(lane.map.pending for lane in lanes):
-                one = Moved(lanes, tuple(lane.acked for lane in lanes), tuple(lane.map.take() for lane in lanes))
+                at_most = max(offsetmap.WRITTEN_AT_ONCE // len(lanes), 1)
+                acked, segments = tuple(lane.acked for lane in lanes), tuple(lane.map.take(at_most) for lane in lanes)
+                one = Moved(lanes, acked, segments, all(lane.map.all_taken for lane in lanes))
                 if any(one.segments) and not self._a.map_topic:
-                    one.mapped(True)
+                    one.mapped(True)  # runs are noted for offset syncs alone; no position names them
                 (mapped if any(one.segments) and self._a.map_topic else plain).append(one)
         self._note_positions(plain)
         self._note_map(mapped)
@@ -97,20 +113,32 @@ class Journal:
             key = positions.key_of(a.source.alias, one.tp)
             by_partition.setdefault(positions.partition_for(key, a.map_partitions), []).append(one)
         for partition, group in by_partition.items():
-            pairs = [pair for one in group for pair in one.records(a.source.alias)]
-            self._note(
-                TopicPartition(a.map_topic, partition),
-                pairs,
-                lambda ok, group=group: self._map_written(ok, group),  # type: ignore[misc]
-            )
+            batches = _batches([pair for one in group for pair in one.records(a.source.alias)])
+            answers: list[bool] = []
+
+            def answered(
+                ok: bool, group: list[Moved] = group, answers: list[bool] = answers, due: int = len(batches)
+            ) -> None:
+                answers.append(ok)
+                if len(answers) == due:
+                    self._map_written(all(answers), group)
+
+            for pairs in batches:
+                self._note(TopicPartition(a.map_topic, partition), pairs, answered)
 
     def _map_written(self, ok: bool, group: list[Moved]) -> None:
         for one in group:
             one.mapped(ok)
         if ok:
-            self._note_positions(group)
+            self._note_positions([one for one in group if one.complete])
         else:
-            log.warning("offset map not written: positions wait for it", flow=self._a.flow)
+            log.warning(
+                "offset map not written, positions wait for it",
+                flow=self._a.flow,
+                topic=self._a.map_topic,
+                partitions=[str(one.tp) for one in group[:5]],
+                fix="the target's log line beside this says why; records are copied meanwhile",
+            )
 
     def _note_positions(self, moved: list[Moved]) -> None:
         """One batch per partition of the positions topic."""
@@ -144,3 +172,17 @@ def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
     if ok:
         for one, _ in group:
             one.written()
+
+
+def _batches(pairs: list[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+    """In order, each within MAP_BATCH_BYTES (invariant b)."""
+    found: list[list[tuple[bytes, bytes]]] = []
+    room = 0
+    for key, value in pairs:
+        size = len(key) + len(value)
+        if not found or size > room:
+            found.append([])
+            room = MAP_BATCH_BYTES
+        found[-1].append((key, value))
+        room -= size
+    return found

@@ -165,7 +165,7 @@ class Lane:
         if spec.stage is not None:  # those before may not have known all strands: what they wrote must not be the last
             lane.written = None
         lane.fetch_offset = spec.position.next_offset
-        lane.map.last = spec.last_run
+        lane.map.begin(spec.last_run)
         lane.next_target = spec.position.target
         lane.history = spec.history
         if spec.absent:
@@ -179,7 +179,7 @@ class Lane:
         self.acked = position
         self.written = position if self.spec.stage is None else None
         self.fetch_offset = position.next_offset
-        self.map.last = last_run
+        self.map.begin(last_run)
         self.next_target = position.target
 
     # ---------------------------------------------------------------- states
@@ -487,6 +487,8 @@ class Lane:
             sequence,
             self.spec.topic_id,
             self.next_target,
+            run=None if self.spec.strands else self.map.named[0],
+            run_end=-1 if self.spec.strands else self.map.named[1],
         )
 
     def _note_runs(self, piece: Piece, base_offset: int) -> None:

@@ -1,29 +1,33 @@
-"""Which source offsets became which target offsets: runs, as they are written down for ever.
+"""Which source offsets became which target offsets: runs, in the format of the offset map's topic.
 
 A run is a stretch of consecutive source offsets that became consecutive target offsets. A new one begins only where the
-source has a hole (a transaction's marker, an aborted record, a record that compaction took) or where somebody else
-wrote to the remote partition. So a plain topic has one run for its whole life, and the map stays small whatever is
-copied.
+source has a hole (a transaction's marker, an aborted record, a record that compaction took) or where another producer
+wrote to the remote partition. So a plain topic has one run for its whole life.
+
+Runs belong to a generation of the copy: the records that were appended under one producer id. A producer id is claimed
+for one source topic and one remote topic (rule G), and every break of the copy (MM2 copied for a while, the copy was
+deleted or cut, an operator moved the position) leads to a new claim. The claim writes a `Generation`: it names the
+older generations whose records are still in the copy. Runs of all others are void.
 
 Of a strand (`mirror.strands`), whose source has holes at nearly every record, only points are written down: now and
 then, which record became which. They have a map of their own for each target partition.
 
-The map's topic is compacted. A record holds a segment: some runs in a row, keyed by the first one's source offset. This
-module is its format, the writer's side in a lane and the rule of translation; `state.offsets` reads.
+The map's topic is compacted. A record holds a segment: some runs in a row, keyed by the generation and the first run's
+source offset. A tombstone removes the segment. This module is the format and the writer's side in a lane;
+`mirror.runs` holds what was read and translates, `state.offsets` reads the topic.
 
 Invariants:
-  a. A position is written only after the map's records about everything before it. So what a position covers, the map
-     knows, whatever was killed in between.
+  a. A position is written only after the map's records about everything before it, and names the run that the map ends
+     with and where that run ends (`Position.run`, `run_end`). A position of a task that cannot write the map goes on
+     naming the last run that the topic has, with the end it had then. So no run is ever taken to be longer than what a
+     task copied and wrote down, whatever was killed in between.
   b. A segment begins with the run that was the last of the segment before, now with its length. So a run's length is
-     the longest that any record says; only the last run of all is still open, and ends at the position's target offset.
-  c. Translating never passes over a record: behind the end of a run the answer is its end, where the next record that
-     is known to follow begins, or where it begins at the latest.
+     the longest that any record or position says.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -34,8 +38,12 @@ from heliograph.mirror.positions import OFFSETS
 from heliograph.types import TopicPartition
 
 NAME = "HeliographOffsetMap"
-POINT_EVERY = 1000  # records of a strand between two points: a point costs the coordinator some 100 bytes
-SEGMENT_RUNS = 1000  # about 4 KB: rewritten once a second while it grows
+POINT_EVERY = 1000  # records of a strand between two points
+SEGMENT_RUNS = 1000  # about 4 KB, 27 KB at most: rewritten once a second while it grows
+WRITTEN_AT_ONCE = 16  # segments of a lane in one write: far below any limit of a batch's size
+UNWRITTEN_SEGMENTS = 64  # of a lane, while the topic cannot be written; beyond that the oldest get less exact
+OF_0_1 = -1  # the producer id of runs that 0.1 wrote: their keys name none
+HEADER = -1  # "from" in the key of a generation: no run begins there
 
 
 class Span(NamedTuple):
@@ -52,6 +60,7 @@ class Subject(NamedTuple):
     tp: TopicPartition
     topic_id: UUID | None
     strand: int = -1  # the target partition, if the topic is divided
+    producer: int = OF_0_1  # the generation of the copy, by its producer id
 
 
 def key_of(source_alias: str, subject: Subject, first: int) -> bytes:
@@ -64,14 +73,29 @@ def key_of(source_alias: str, subject: Subject, first: int) -> bytes:
     }
     if subject.strand >= 0:
         about["strand"] = subject.strand
+    if subject.producer >= 0:
+        about["producer"] = subject.producer
     return msgspec.json.encode([NAME, about])
 
 
+class Generation(msgspec.Struct, frozen=True):
+    """How a generation of the copy began. Written by the coordinator that claimed its producer id, after the claim."""
+
+    start: int  # the source offset of the claim
+    end: int  # where the remote partition ended then: all of this generation lies behind it
+    copy: str = ""  # the remote topic's id; empty: the brokers have none
+    follows: list[int] = []  # producer ids of the generations before it whose records are still there, newest first
+    fresh: bool = False  # nothing of the source partition was copied before
+    exact: int = 0  # the source offset from which on no run was dropped from the topic
+
+
 class Segment(NamedTuple):
-    """A record of the topic. No spans: a tombstone."""
+    """A record of the topic. Neither spans nor a generation: a tombstone of what begins at `first`."""
 
     subject: Subject
     spans: list[Span]
+    first: int
+    generation: Generation | None = None
 
 
 def read(key: bytes | None, value: bytes | None, source_alias: str) -> Segment | None:
@@ -80,19 +104,24 @@ def read(key: bytes | None, value: bytes | None, source_alias: str) -> Segment |
         name, about = msgspec.json.decode(key or b"")
         if name != NAME or about["cluster"] != source_alias:
             return None
-        topic, partition, id_, first = about["topic"], about["partition"], about["id"], about["from"]
-        if not isinstance(topic, str) or not isinstance(partition, int) or not isinstance(id_, str):
+        topic, id_ = about["topic"], about["id"]
+        numbers = about["partition"], about["from"], about.get("strand", -1), about.get("producer", OF_0_1)
+        if not isinstance(topic, str) or not isinstance(id_, str) or any(type(one) is not int for one in numbers):
             return None
-        strand = about.get("strand", -1)
-        if not isinstance(strand, int) or isinstance(strand, bool):
-            return None
-        subject = Subject(TopicPartition(topic, partition), UUID(id_) if id_ else None, strand)
+        partition, first, strand, producer = numbers
+        subject = Subject(TopicPartition(topic, partition), UUID(id_) if id_ else None, strand, producer)
+        if first == HEADER and value is not None:
+            return Segment(subject, [], first, msgspec.msgpack.decode(value, type=Generation))
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return None
     spans = decode(value)
     if value is not None and (not spans or spans[0].source != first):
         return None
-    return Segment(subject, spans)
+    return Segment(subject, spans, first)
+
+
+def encode_generation(generation: Generation) -> bytes:
+    return msgspec.msgpack.encode(generation)
 
 
 def encode(spans: Sequence[Span]) -> bytes:
@@ -126,13 +155,33 @@ def decode(value: bytes | None) -> list[Span]:
 
 @dataclass(slots=True)
 class Writer:
-    """A lane's side: runs in, segments to be written out. `last` is the run the map already ends with."""
+    """A lane's side: runs in, segments to be written out. `last` is the run that was noted last."""
 
     last: Span | None = None
     open: list[Span] = field(default_factory=list)  # the segment that still grows
     full: list[list[Span]] = field(default_factory=list)  # segments that are complete and not yet known to be written
     dirty: bool = False  # the open segment has a run that no written record has
     pending: bool = False  # segments are on their way to the topic: positions wait (invariant a)
+    kept: bool = True  # there is a topic that runs are written to
+    saved: Span | None = None  # the run that the topic ended with when the lane began
+    _open_taken: bool = False
+    _recorded: int = 0  # the length of the last run when it was last taken to be written
+
+    def begin(self, last: Span | None) -> None:
+        """`last`: what the topic ends with."""
+        self.last = self.saved = last
+        self._recorded = 0
+
+    @property
+    def written_last(self) -> Span | None:
+        """The run that the topic ends with once everything is written (invariant a)."""
+        return self.last if self.kept else self.saved
+
+    @property
+    def named(self) -> tuple[int, int]:
+        """What a position says of it: where it begins and ends; (-1, -1): the topic has none."""
+        run = self.written_last
+        return (run.source, run.target + run.length) if run is not None else (-1, -1)
 
     def note(self, source: int, target: int, length: int) -> None:
         if self.last is not None:
@@ -149,6 +198,7 @@ class Writer:
         if len(self.open) >= SEGMENT_RUNS:
             self.full.append(self.open)
             self.open = []
+            self._bound()
         if not self.open and self.last is not None:
             self.open.append(self.last)  # invariant b
         self.last = Span(source, target, length)
@@ -159,94 +209,41 @@ class Writer:
     def _joins(last: Span, source: int, target: int) -> bool:
         return last.source + last.length == source and last.target + last.length == target
 
-    def take(self) -> list[list[Span]]:
+    def record_growth(self) -> None:
+        """The last run is to be written with the length it has by now. Positions say it too, and are lost when another
+        mirror writes its own in their place."""
+        if self.kept and self.last is not None and self.last.length > self._recorded:
+            self.open = self.open or [self.last]
+            self.dirty = True
+
+    def take(self, at_most: int = WRITTEN_AT_ONCE) -> list[list[Span]]:
         """The segments to write now; `written` must follow."""
         if not self.dirty and not self.full:
             return []
-        segments = [*self.full, list(self.open)]
-        self.full, self.dirty, self.pending = [], False, True
+        segments, self.full = self.full[:at_most], self.full[at_most:]
+        self._open_taken = self.dirty and not self.full and len(segments) < at_most
+        if self._open_taken:
+            segments.append(list(self.open))
+            self.dirty, self._recorded = False, self.open[-1].length
+        self.pending = True
         return segments
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether nothing is left to write behind what was taken."""
+        return not self.dirty and not self.full
 
     def written(self, ok: bool, segments: list[list[Span]]) -> None:
         self.pending = False
         if not ok:
-            self.full[:0] = segments
-            self.dirty = True
+            # The open segment is still here, longer by now: put back, it would be written once more with each failure.
+            self.full[:0] = segments[:-1] if self._open_taken else segments
+            self.dirty = self.dirty or self._open_taken
+            self._bound()
 
-
-def _continues(known: Span, span: Span) -> bool:
-    """Inside the known run or right behind it."""
-    same_distance = span.target - span.source == known.target - known.source
-    return same_distance and known.source <= span.source <= known.source + known.length
-
-
-def _precedes(first: Span, second: Span) -> bool:
-    return first.source + first.length <= second.source and first.target + first.length <= second.target
-
-
-class Runs:
-    """The reader's side: all runs of one partition, in order of source offsets."""
-
-    def __init__(self) -> None:
-        self._sources: list[int] = []
-        self._spans: list[Span] = []
-
-    def add(self, spans: Iterable[Span]) -> None:
-        for span in spans:
-            self._add(span)
-
-    def _add(self, span: Span) -> None:
-        at = bisect_right(self._sources, span.source)
-        before = self._spans[at - 1] if at else None
-        after = self._spans[at] if at < len(self._spans) else None
-        if before is not None and _continues(before, span):
-            length = max(before.length, span.source - before.source + span.length)
-            if after is not None:
-                length = min(length, after.source - before.source)
-            self._spans[at - 1] = before._replace(length=length)
-        elif (before is None or _precedes(before, span)) and (after is None or _precedes(span, after)):
-            self._sources.insert(at, span.source)
-            self._spans.insert(at, span)
-        else:
-            # It contradicts what came earlier: the partition was copied anew, and the newer word is the true one.
-            keep = next((i for i, known in enumerate(self._spans) if not _precedes(known, span)), len(self._spans))
-            self._spans[keep:], self._sources[keep:] = [span], [span.source]
-
-    @property
-    def last(self) -> Span | None:
-        return self._spans[-1] if self._spans else None
-
-    def __len__(self) -> int:
-        return len(self._spans)
-
-    def spans(self, end_target: int) -> list[Span]:
-        """All, the last as long as a position with this target offset says."""
-        last = self.open_to(end_target)
-        return [*self._spans[:-1], last] if last is not None else []
-
-    def open_to(self, target: int) -> Span | None:
-        """The last run, as long as a position with this target offset says it is by now."""
-        last = self.last
-        if last is None or target < 0:
-            return last
-        return last._replace(length=max(last.length, target - last.target))
-
-    def behind(self, source: int) -> int:
-        """Of points: before which target offset there is no record at or after this source offset."""
-        at = bisect_right(self._sources, source)
-        if at == 0:
-            return 0  # rule D may have passed over the first ones without learning their places: they have no point
-        span = self._spans[at - 1]
-        return span.target + min(source - span.source, span.length)
-
-    def translate(self, source: int, end_target: int) -> int | None:
-        """Where the target has the first record at or after this source offset. None: nobody knows (it was copied
-        before the map began). `end_target` is the position's: where the open run ends."""
-        at = bisect_right(self._sources, source)
-        if at == 0:
-            # Nothing before the first run was ever copied if it began a new remote partition.
-            return 0 if self._spans and self._spans[0].target == 0 else None
-        span = self._spans[at - 1]
-        if at == len(self._spans):
-            span = self.open_to(end_target) or span
-        return span.target + min(source - span.source, span.length)
+    def _bound(self) -> None:
+        """A run that is left out is a stretch that is not known: offsets in it translate to the end of the run before
+        (invariant c of `mirror.runs`)."""
+        while len(self.full) > UNWRITTEN_SEGMENTS:
+            older, newer = self.full[:2]
+            self.full[:2] = [[*older, *newer][::2]]

@@ -22,6 +22,8 @@ Invariants of a log of records of one key, read in order:
      some. Of two claims of a target the first wins, as in b.
   h. A new era of such a position may leave strands their producer ids and counts: it is about the others alone, and
      the claim that follows has the same ids for those that were left.
+  i. A position names the run of the offset map that its generation ends with, and where that run ends: `mapRun`, -1 for
+     none, and `mapEnd`. One that says nothing of it was written by 0.1, or by a claim of 0.1.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ class Position:
     targets: tuple[
         TopicPartition, ...
     ] = ()  # of the strands, if they are not the partitions of one topic (invariant g)
+    run: int | None = None  # source offset of the map's last run of this producer id; -1: none; None: 0.1 wrote this
+    run_end: int = -1  # the target offset at which that run ends (invariant i)
 
     @property
     def claimed(self) -> bool:
@@ -74,7 +78,7 @@ def join(strands: Sequence[Position], targets: Sequence[TopicPartition] = ()) ->
     least = min(one.next_offset for one in strands)
     records = sum(one.sequence for one in strands) % SEQUENCES
     whole = (least, first.producer_id, first.producer_epoch, records, first.topic_id, -1)
-    return Position(*whole, tuple(strands), tuple(targets))
+    return Position(*whole, tuple(strands), tuple(targets), -1)  # its strands' maps have points, which never grow
 
 
 def new_era(strands: Sequence[Position], targets: Sequence[TopicPartition] = ()) -> Position:
@@ -126,6 +130,10 @@ def encode(position: Position) -> bytes:
         value["topicId"] = str(position.topic_id)
     if position.claimed and position.target >= 0:
         value["targetOffset"] = position.target
+    if position.claimed and position.run is not None:
+        value["mapRun"] = position.run
+        if position.run >= 0:
+            value["mapEnd"] = position.run_end
     if position.strands:
         value["strands"] = strands_text(position)  # a text: Connect takes flat fields only
     if position.targets:
@@ -153,8 +161,18 @@ def decode(value: bytes | None) -> Position | None:
         mine = bool(strands) and strands[0].producer_id == producer_id and all(one.claimed for one in strands)
         targets = _targets_of(fields.get("targets"))
         fits = targets is not None and len(targets) in (0, len(strands))
-        return join(strands, targets or ()) if mine and fits else None
-    return Position(next_offset, producer_id, epoch, sequence % SEQUENCES, _uuid(fields), target)
+        return replace(join(strands, targets or ()), run=_run(fields)[0]) if mine and fits else None
+    whole = (next_offset, producer_id, epoch, sequence % SEQUENCES, _uuid(fields), target)
+    return Position(*whole, (), (), *_run(fields))
+
+
+def _run(fields: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Invariant i. What makes no sense names no run."""
+    if "mapRun" not in fields:
+        return None, -1
+    run, end = fields["mapRun"], fields.get("mapEnd", -1)
+    known = _whole(run) and _whole(end) and 0 <= run < OFFSETS and 0 <= end < OFFSETS
+    return (run, end) if known else (-1, -1)
 
 
 def _unclaimed(next_offset: int, fields: Mapping[str, Any]) -> Position:

@@ -96,6 +96,7 @@ def _of_lane(lane: Lane, hindered: Hindrance) -> dict[str, Any]:
         "timestamp": lane.last_timestamp,
         "target": lane.acked.target,
         "run": lane.map.last,
+        "map": lane.map.written_last,  # of what the offset map's topic has
         "why": hindered.why,
         "blind": hindered.blind,
         "vague": hindered.vague,

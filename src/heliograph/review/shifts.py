@@ -3,7 +3,7 @@
 A changed position is written without a producer id, as MM2 writes its own: by invariant a of `mirror.positions` that
 begins a new era, in which whatever was claimed before is void. The next start claims a new producer id at that offset
 (rule G), the broker's ledger counts from zero for it, and the offset map forgets what comes again
-(`state.offsets.begin_anew`). So nothing here touches sequences, and MM2 would go on from the same offset.
+(`state.offsets.begin`). So nothing here touches sequences, and MM2 would go on from the same offset.
 
 Invariants:
   a. What would not change is not written: a new era at the same offset would forget which records behind it are on the

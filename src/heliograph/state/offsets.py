@@ -1,25 +1,30 @@
 """The offset map of a flow, read back: where the target has the record at a source offset.
 
 Owned by the coordinator; tasks append to the topic (`mirror.task`). Answers from what is durable only: the map's
-topic and the positions, which never run ahead of it. A run that lies behind the end of its remote partition is nobody
-of ours': tasks write down only what was acknowledged.
+topic and the positions, which never run ahead of it. A run that lies behind the end of its remote partition was not
+written by a task of ours: tasks write down only what was acknowledged.
+
+Bounded: at most TOTAL_RUNS are held in memory by any reader (invariant c of `mirror.runs`), and the coordinator of a
+flow that copies drops from the topic what it dropped itself, and what lies before the target's log start (`trim`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
 import structlog
 
 from heliograph import policy
 from heliograph.errors import BrokerError
 from heliograph.mirror import offsetmap, positions
-from heliograph.mirror.offsetmap import Runs, Segment, Span, Subject
+from heliograph.mirror.offsetmap import HEADER, OF_0_1, Generation, Segment, Span, Subject
 from heliograph.mirror.positions import Position
 from heliograph.state.compacted import CompactedLog
+from heliograph.state.generations import Partition, Stored
 from heliograph.state.strangers import Strangers
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
@@ -33,6 +38,10 @@ log = structlog.get_logger()
 
 JUDGE_S = 2.0  # planning waits for it; a partition that does not answer within this proves nothing
 JUDGED_AT_ONCE = 200  # records: up to a thousand runs each are held in memory until their partition's end is known
+TOTAL_RUNS = 2_500_000  # of all partitions, 24 bytes each: 60 MB
+LEAST_RUNS = 256  # of a partition, however many there are
+TRIM_EVERY_S = 60.0
+APPENDED_AT_ONCE = 256 << 10  # bytes of records in a batch: a quarter of the default of `max.message.bytes`
 
 
 class Unjudged(NamedTuple):
@@ -40,8 +49,18 @@ class Unjudged(NamedTuple):
 
     partition: int
     offset: int
-    key: bytes
     segment: Segment
+
+
+class Claimed(NamedTuple):
+    """A producer id is claimed: it copies from the source offset `start`, behind `end`, into the remote topic with this
+    id. `fresh`: nothing of the source partition was copied before."""
+
+    subject: Subject
+    start: int
+    end: int
+    copy: UUID | None
+    fresh: bool = False
 
 
 class OffsetMap:
@@ -49,12 +68,18 @@ class OffsetMap:
         self._flow = flow
         self._client = client
         self._log = CompactedLog(client, policy.offset_map_topic(flow.source.alias))
-        self._runs: dict[Subject, Runs] = {}
-        self._keys: dict[Subject, set[bytes]] = {}
-        self._lock = threading.Lock()
+        self._partitions: dict[Subject, Partition] = {}  # by subjects without a producer id
+        self._limit = TOTAL_RUNS  # of one generation
+        self._count = self._counted = 1  # generations: now, and when the limit was set
+        self._lock = threading.RLock()
         self._ends: dict[TopicPartition, int] = {}  # of remote partitions, as last asked for
         self._unjudged: list[Unjudged] = []
         self._strangers = Strangers(flow.name, self._log.topic)
+        self._log.on_refold = self._forget
+
+    def _forget(self) -> None:
+        """The topic was recreated or lost its tail: it is read again from its start."""
+        self._partitions, self._unjudged = {}, []
 
     @property
     def topic(self) -> str:
@@ -67,7 +92,7 @@ class OffsetMap:
 
     def ensure(self) -> None:
         flow = self._flow
-        if flow.staged:  # nobody's offsets are translated by it
+        if flow.staged:  # no group's offsets are translated by it
             return
         try:
             self._log.ensure_storage(flow)
@@ -92,27 +117,42 @@ class OffsetMap:
                 if segment is None:
                     self._strangers.add(partition, record.offset, "it is no run of offsets")
                     continue
-                self._take(Unjudged(partition, record.offset, record.key or b"", segment))
+                self._take(Unjudged(partition, record.offset, segment))
                 if len(self._unjudged) >= JUDGED_AT_ONCE:
                     self._judge()
             self._judge()
+            self._thin()
             self._strangers.tell()
 
     def _take(self, one: Unjudged) -> None:
         """At once if it can be true; behind one that waits it waits too, since of two that contradict each other the
         later one counts."""
-        subject, spans = one.segment
+        subject = one.segment.subject
         waits = any(subject == other.segment.subject for other in self._unjudged)
-        if not waits and _reach(spans) <= self._ends.get(self._copy_of(subject), 0):
-            self._add(one)
+        if not waits and _reach(one.segment.spans) <= self._ends.get(self._copy_of(subject), 0):
+            self._add(one.segment)
         else:
             self._unjudged.append(one)
 
-    def _add(self, one: Unjudged) -> None:
-        subject, spans = one.segment
-        if spans:
-            self._keys.setdefault(subject, set()).add(one.key)
-        self._runs.setdefault(subject, Runs()).add(spans)
+    def _add(self, segment: Segment) -> None:
+        partition = self._partitions.setdefault(_whole(segment.subject), Partition())
+        if segment.subject.producer not in partition.stored:
+            self._count += 1
+            if self._count >= 2 * self._counted:
+                self._thin()
+        stored = partition.of(segment.subject.producer)
+        stored.take(segment)
+        stored.runs.thin(self._limit)
+        if stored.empty:
+            del partition.stored[segment.subject.producer]
+
+    def _thin(self) -> None:
+        """Each generation gets its share of what may be held."""
+        self._count = self._counted = max(sum(len(one.stored) for one in self._partitions.values()), 1)
+        self._limit = max(TOTAL_RUNS // self._count, LEAST_RUNS)
+        for partition in self._partitions.values():
+            for stored in partition.stored.values():
+                stored.runs.thin(self._limit)
 
     def _judge(self) -> None:
         if not self._unjudged:
@@ -127,7 +167,7 @@ class OffsetMap:
         for one in self._unjudged:
             subject = one.segment.subject
             if _reach(one.segment.spans) <= ends[self._copy_of(subject)]:
-                self._add(one)
+                self._add(one.segment)
             else:
                 self._strangers.add(one.partition, one.offset, f"a run behind the end of {subject.tp}'s copy")
         self._unjudged = []
@@ -136,63 +176,240 @@ class OffsetMap:
         partition = subject.strand if subject.strand >= 0 else subject.tp.partition
         return TopicPartition(policy.remote_topic(self._flow, subject.tp.topic), partition)
 
-    def last_run(self, tp: TopicPartition, position: Position) -> Span | None:
-        with self._lock:
-            runs = self._runs.get(Subject(tp, position.topic_id))
-            return runs.open_to(position.target) if runs else None
+    # ---------------------------------------------------------------- what tasks and reviews ask
 
-    def last_point(self, tp: TopicPartition, strand: int, topic_id: UUID | None) -> Span | None:
+    def last_run(self, tp: TopicPartition, position: Position) -> Span | None:
+        """What the map of this generation ends with."""
         with self._lock:
-            runs = self._runs.get(Subject(tp, topic_id, strand))
-            return runs.last if runs else None
+            partition = self._partition(tp, position)
+            partition.extend(position)
+            own = partition.stored.get(position.producer_id)
+            return own.runs.last if own is not None else None
+
+    def last_point(self, tp: TopicPartition, strand: int, topic_id: UUID | None, producer: int) -> Span | None:
+        with self._lock:
+            partition = self._partitions.get(Subject(tp, topic_id, strand))
+            own = partition.stored.get(producer) if partition is not None else None
+            return own.runs.last if own is not None else None
 
     def find(self) -> bool:
         """Whether the topic is there; nothing is made."""
         return bool(self._log.count())
 
     def spans(self, tp: TopicPartition, position: Position) -> list[Span]:
-        """Every run of the partition up to its position."""
+        """Every run of this generation from the offset on from which none was dropped."""
         with self._lock:
-            runs = self._runs.get(Subject(tp, position.topic_id))
-            return runs.spans(position.target) if runs else []
+            partition = self._partition(tp, position)
+            partition.extend(position)
+            producer = OF_0_1 if position.run is None else position.producer_id
+            own = partition.stored.get(producer)
+            return own.runs.exact() if own is not None else []
 
-    def begin_anew(self, subject: Subject, source_start: int, target_end: int) -> None:
-        """The partition is about to be copied from `source_start`, behind `target_end`. What the map says of records
-        that come again, or of a remote topic that was there before this one, is void."""
+    def _partition(self, tp: TopicPartition, position: Position) -> Partition:
+        return self._partitions.get(Subject(tp, position.topic_id)) or Partition()
+
+    # ---------------------------------------------------------------- generations
+
+    def begin(self, claims: Sequence[Claimed]) -> None:
+        """These producer ids are about to be claimed. What the map has of copies that are gone is removed. Where this
+        cannot be written the generation has no header, and no older one counts."""
+        if not self._log.partitions:
+            return
         with self._lock:
-            runs = self._runs.get(subject)
-            last = runs.last if runs else None
-            if last is None or (last.source + last.length <= source_start and last.target + last.length <= target_end):
-                return
-            key = positions.key_of(self._flow.source.alias, subject.tp)
-            partition = positions.partition_for(key, self._log.partitions)
-            self._log.append(partition, [(k, None) for k in self._keys.pop(subject, ())])
-            del self._runs[subject]
-        log.warning("copied anew: its offset map begins again", flow=self._flow.name, partition=str(subject.tp))
+            beside: dict[TopicPartition, list[Subject]] = {}
+            for known in self._partitions:
+                beside.setdefault(known.tp, []).append(known)
+            made = [(one, *self._made(one, beside.get(one.subject.tp, []))) for one in claims]
+            kept = [segment for one, generation, _ in made for segment in self._last_runs(one.subject, generation)]
+            self._append(
+                (one.subject.tp, pair)
+                for one, generation, void in made
+                for pair in (
+                    *((self._key(old, first), None) for old in void for first in self._stored(old).keys),
+                    (self._key(one.subject, HEADER), offsetmap.encode_generation(generation)),
+                )
+            )
+            self._append((one.subject.tp, (self._key(one.subject, one.first), _value(one))) for one in kept)
+            for one, generation, void in made:
+                for old in void:
+                    self._partitions[_whole(old)].stored.pop(old.producer, None)
+                partition = self._partitions.setdefault(_whole(one.subject), Partition())
+                partition.of(one.subject.producer).generation = generation
+                self._ends.pop(self._copy_of(one.subject), None)
+                if void:
+                    self._say_void(one.subject)
+            for segment in kept:
+                self._add(segment)
+
+    def _last_runs(self, subject: Subject, generation: Generation) -> list[Segment]:
+        """Of the generations it follows, as long as positions said they are: those positions are written over now."""
+        stored = (self._partitions.get(_whole(subject)) or Partition()).stored
+        last = [(pid, run) for pid in generation.follows if pid in stored and (run := stored[pid].runs.last)]
+        return [Segment(subject._replace(producer=pid), [run], run.source) for pid, run in last]
+
+    def _made(self, claim: Claimed, beside: list[Subject]) -> tuple[Generation, list[Subject]]:
+        """The generation, and those whose place it takes: of its strand if they are gone, of the whole if it was not
+        divided or is not any more, and of source topics of that name that were deleted."""
+        subject = claim.subject
+        partition = self._partitions.get(_whole(subject)) or Partition()
+        follows = partition.still_true(subject.producer, claim.end, claim.copy)
+        kept = {subject.producer, *follows}
+        void = []
+        for one in beside:
+            other = one.strand != subject.strand
+            if other and one.strand >= 0 <= subject.strand and one.topic_id == subject.topic_id:
+                continue  # a strand beside it
+            replaced = other or one.topic_id != subject.topic_id
+            stored = self._partitions[one].stored
+            void += [one._replace(producer=pid) for pid in stored if replaced or pid not in kept]
+        return Generation(claim.start, claim.end, str(claim.copy or ""), follows, claim.fresh), void
+
+    def _say_void(self, subject: Subject) -> None:
+        log.warning(
+            "offset map begins again: the copy that it told of is gone",
+            flow=self._flow.name,
+            partition=str(subject.tp),
+            remote=str(self._copy_of(subject)),
+        )
+
+    def adopt(self, claims: Sequence[tuple[Subject, Position, UUID | None]]) -> None:
+        """Generations that 0.1 claimed get their headers, and their last runs if these are sure to reach to the
+        position (of the strand, if the subject is one's). With each, the id of the remote topic."""
+        if not self._log.partitions:
+            return
+        with self._lock:
+            made = [one for claim in claims for one in self._adopted(*claim)]
+            self._append((one.subject.tp, (self._key(one.subject, one.first), _value(one))) for one in made)
+            for one in made:
+                self._add(one)
+
+    def _adopted(self, subject: Subject, position: Position, copy: UUID | None) -> list[Segment]:
+        partition = self._partitions.get(_whole(subject)) or Partition()
+        if partition.generation(subject.producer) is not None:
+            return []
+        start, end, spans = position.next_offset, max(position.target, 0), []
+        if subject.strand < 0:
+            partition.extend(position)
+            last = partition.stored[OF_0_1].runs.last if OF_0_1 in partition.stored else None
+            if last is not None and last.target + last.length == position.target:
+                start, end, spans = last.source, last.target, [last]
+        header = Segment(subject, [], HEADER, Generation(start, end, str(copy or ""), [OF_0_1]))
+        return [header, Segment(subject, spans, start)] if spans else [header]
+
+    def _stored(self, subject: Subject) -> Stored:
+        return self._partitions[_whole(subject)].stored[subject.producer]
+
+    # ---------------------------------------------------------------- translation
 
     def translate(self, tp: TopicPartition, offset: int, known: Mapping[TopicPartition, Position]) -> int | None:
-        """Where the target has the first record at or after this source offset. None: nobody knows."""
+        """Where the target has the first record at or after this source offset, or an offset before it where runs were
+        dropped or the stretch was not copied by us. None: not known."""
         position = known.get(tp)
         if position is None or position.strands:
             return None
+        if position.target >= 0 and position.claimed and offset >= position.next_offset:
+            return position.target  # all that is counted lies before it, and all that comes behind it
         with self._lock:
-            runs = self._runs.get(Subject(tp, position.topic_id))
-            if runs:
-                return runs.translate(offset, position.target)
-        caught_up = position.target >= 0 and position.sequence > 0 and offset >= position.next_offset
-        return position.target if caught_up else None
+            partition = self._partition(tp, position)
+            partition.extend(position)
+            return partition.floor(offset, position) if position.claimed else None
+
+    def limit(self, tp: TopicPartition, offset: int, known: Mapping[TopicPartition, Position]) -> int | None:
+        """Where that record lies at the furthest. None: not known."""
+        position = known.get(tp)
+        if position is None or position.strands or not position.claimed:
+            return None
+        if position.target >= 0 and offset >= position.next_offset:
+            return position.target
+        with self._lock:
+            partition = self._partition(tp, position)
+            partition.extend(position)
+            found = partition.ceiling(offset, position)
+        return found if found is not None or position.target < 0 else position.target
 
     def translate_strand(self, tp: TopicPartition, strand: int, offset: int, position: Position) -> int | None:
         """Before which offset of a divided topic's target partition no record lies that the source partition has at
         this offset or behind it: as far as that is known. None: nothing is."""
         own = position.strands[strand]
         with self._lock:
-            runs = self._runs.get(Subject(tp, position.topic_id, strand))
-            known = runs.behind(offset) if runs else None
-        if own.target >= 0 and (own.sequence == 0 or offset >= own.next_offset):
-            # All its records that are counted lie before it, or there are none and it is where the copy began.
-            return max(known or 0, own.target)
+            partition = self._partitions.get(Subject(tp, position.topic_id, strand)) or Partition()
+            began = partition.generation(own.producer_id)
+            known = partition.behind(offset, own.producer_id, of_0_1=position.run is None)
+        if own.target >= 0 and offset >= own.next_offset:
+            return max(known or 0, own.target)  # all its records that are counted lie before it
+        if own.target >= 0 and own.sequence == 0 and began is not None and (offset >= began.start or began.fresh):
+            return max(known or 0, own.target)  # none is counted, and what comes lies behind where the copy began
         return known
+
+    def generations(self, tp: TopicPartition, position: Position, remote: int) -> frozenset[int]:
+        """The producer ids whose records in this remote partition are still there: the position's own, and older
+        ones."""
+        divided = bool(position.strands) and not position.targets and remote < len(position.strands)
+        own = position.strands[remote] if divided else position
+        with self._lock:
+            partition = self._partitions.get(Subject(tp, position.topic_id, remote if divided else -1)) or Partition()
+            generation = partition.generation(own.producer_id)
+        return frozenset([own.producer_id, *(generation.follows if generation is not None else ())])
+
+    # ---------------------------------------------------------------- the bound
+
+    def trim(self) -> None:
+        """Drop what no translation can need, in memory and from the topic. For the one process that owns the flow."""
+        self.catch_up()
+        with self._lock:
+            remotes = {one: self._copy_of(one) for one in self._partitions}
+        if not remotes:
+            return
+        starts = self._client.list_offsets(list(set(remotes.values())), at="earliest", timeout_s=JUDGE_S)
+        with self._lock:
+            for subject, remote in remotes.items():
+                partition, start = self._partitions.get(subject), starts[remote]
+                for producer, stored in list(partition.stored.items()) if partition is not None else ():
+                    if isinstance(start, int):
+                        stored.runs.trim(start)
+                    if stored.scattered:
+                        self._rewrite(subject._replace(producer=producer), stored)
+
+    def _rewrite(self, subject: Subject, stored: Stored) -> None:
+        """Fewer segments. Tombstones first: whoever reads them drops runs, and gets those that stay from what follows.
+        A process that dies in between leaves a map that is less exact."""
+        new = stored.rewrite()
+        pairs: list[tuple[bytes, bytes | None]] = [(self._key(subject, first), None) for first in new.removed]
+        pairs += [(self._key(subject, one[0].source), offsetmap.encode(one)) for one in new.segments]
+        generation = stored.generation
+        if generation is not None:
+            generation = msgspec.structs.replace(generation, exact=stored.runs.exact_from)
+            pairs.append((self._key(subject, HEADER), offsetmap.encode_generation(generation)))
+        self._append((subject.tp, pair) for pair in pairs)
+        stored.firsts, stored.generation = new.firsts, generation
+
+    def _key(self, subject: Subject, first: int) -> bytes:
+        return offsetmap.key_of(self._flow.source.alias, subject, first)
+
+    def _append(self, records: Iterable[tuple[TopicPartition, tuple[bytes, bytes | None]]]) -> None:
+        """In as few batches as their size allows."""
+        batches: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        sizes: dict[int, int] = {}
+        for tp, pair in records:
+            key = positions.key_of(self._flow.source.alias, tp)
+            partition = positions.partition_for(key, self._log.partitions)
+            batches.setdefault(partition, []).append(pair)
+            sizes[partition] = sizes.get(partition, 0) + len(pair[0]) + len(pair[1] or b"")
+            if sizes[partition] > APPENDED_AT_ONCE:
+                self._log.append(partition, batches.pop(partition))
+                del sizes[partition]
+        for partition, batch in batches.items():
+            self._log.append(partition, batch)
+
+
+def _whole(subject: Subject) -> Subject:
+    """Of all generations."""
+    return subject._replace(producer=OF_0_1)
+
+
+def _value(segment: Segment) -> bytes:
+    made = segment.generation
+    return offsetmap.encode(segment.spans) if made is None else offsetmap.encode_generation(made)
 
 
 def _no_answer(error: BrokerError, *, nothing: bool) -> int:

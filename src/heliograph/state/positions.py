@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
@@ -130,10 +130,11 @@ class PositionsLog:
         *,
         producer_id: int,
         strands: str = "",
+        run: tuple[int, int] = (-1, -1),
     ) -> bool:
         """A task's own last word, which it has also written: saves reading it back. One of an era that is over (the
         partition began anew meanwhile) says nothing about this one; whether it is not. `strands`: of a divided one, as
-        the position has them."""
+        the position has them; `run`: of the offset map, as invariant i of positions has it."""
         with self._lock:
             known = self.known.get(tp)
             if known is None or not known.claimed or known.producer_id != producer_id:
@@ -144,11 +145,17 @@ class PositionsLog:
                     return False
                 self.known[tp] = furthest(known, join(said, known.targets[: len(said)]))
             elif next_offset >= known.next_offset:
-                self.known[tp] = replace(known, next_offset=next_offset, sequence=sequence, target=target)
+                self.known[tp] = replace(
+                    known, next_offset=next_offset, sequence=sequence, target=target, run=run[0], run_end=run[1]
+                )
             return True
 
-    def claim(self, wanted: Mapping[TopicPartition, Wanted]) -> None:
-        """Rule G, for partitions without a claimed position."""
+    def claim(
+        self,
+        wanted: Mapping[TopicPartition, Wanted],
+        prepare: Callable[[Mapping[TopicPartition, Position]], None] = lambda claims: None,
+    ) -> None:
+        """Rule G, for partitions without a claimed position. `prepare` gets the claims before they are written."""
         if not wanted:
             return
         ids = iter(self._client.init_producer_ids(sum(one.fresh for one in wanted.values())))
@@ -156,12 +163,13 @@ class PositionsLog:
         for tp, one in wanted.items():
             places = zip(one.starts, one.ends, one.kept or (None,) * len(one.ends), strict=True)
             parts = [
-                Position(start, *next(ids), 0, one.topic_id, end)
+                Position(start, *next(ids), 0, one.topic_id, end, run=-1)
                 if kept is None
                 else replace(kept, topic_id=one.topic_id)
                 for start, end, kept in places
             ]
             claims[tp] = join(parts, one.targets) if one.divided else parts[0]
+        prepare(claims)
         self.write(claims)
         self.catch_up()
         lost = {tp: self.known[tp] for tp, mine in claims.items() if _ids(self.known[tp]) != _ids(mine)}

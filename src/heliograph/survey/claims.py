@@ -8,8 +8,10 @@ Used by the thread that plans; `started` may be asked by any.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from uuid import UUID
 
 import structlog
 
@@ -17,7 +19,7 @@ from heliograph.errors import WireError
 from heliograph.health.status import ParkedPartition
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position
-from heliograph.state.offsets import OffsetMap
+from heliograph.state.offsets import Claimed, OffsetMap
 from heliograph.state.positions import PositionsLog, Wanted
 from heliograph.survey.starts import NoStart, beginnings
 from heliograph.survey.topics import Route, Survey
@@ -42,6 +44,7 @@ class Claims:
         """Start where MM2 stopped, if it was here; otherwise where the file says, which the claim then fixes. Whether
         other partitions than before may not begin."""
         before = self._unstarted
+        self._adopt(routes)
         self._unstarted = self._claim(self._unclaimed(routes))
         self._extend([r for r in routes if r.stages])
         if self._unstarted == before:
@@ -84,10 +87,73 @@ class Claims:
                 continue
             if begin.note:
                 log.warning("start", flow=self._flow.name, partition=str(route.tp), offset=begin.offset, why=begin.note)
-            self._forget(route, begin.offset, there)
             wanted[route.tp] = self._wanted(route, begin.offset, there)
-        self._positions.claim(wanted)
+        translated = [r for r in unclaimed if r.tp in wanted and not r.stages]  # no group's offsets are of the others
+        copies, new = self._copy_ids(translated), wanted.keys() - self._positions.known.keys()
+        if translated:
+            self._offsets.catch_up()
+        self._positions.claim(wanted, lambda claims: self._generations(translated, copies, claims, new))
         return unstarted
+
+    def _copy_ids(self, routes: list[Route]) -> dict[str, UUID | None]:
+        """Of the remote topics."""
+        names = list(dict.fromkeys(route.remote.topic for route in routes))
+        topics = self._target.metadata(names).topics if names else {}
+        return {name: topics[name].id if name in topics else None for name in names}
+
+    def _generations(
+        self,
+        routes: Iterable[Route],
+        copies: Mapping[str, UUID | None],
+        claims: Mapping[TopicPartition, Position],
+        new: set[TopicPartition],
+    ) -> None:
+        """The offset map's side of claims that are about to be written: first, so that a reader that knows of a claim
+        knows which older generations count with it. `new`: there was no position before."""
+        begun = [
+            Claimed(
+                subject,
+                part.next_offset,
+                part.target,
+                copies[route.remote.topic],
+                route.tp in new and bool(route.strands),
+            )
+            for route in routes
+            for subject, part in _subjects(route, claims[route.tp].strands or (claims[route.tp],))
+        ]
+        self._written(partial(self._offsets.begin, begun))
+
+    def _adopt(self, routes: Iterable[Route]) -> None:
+        """Claims of 0.1 get their place in the offset map before a task of ours writes positions under them."""
+        known = self._positions.known
+        old = [
+            route
+            for route in routes
+            if not route.stages and (p := known.get(route.tp)) is not None and p.claimed and p.run is None
+        ]
+        if not old:
+            return
+        self._offsets.catch_up()
+        copies = self._copy_ids(old)
+        parts = [
+            (subject, part, copies[route.remote.topic])
+            for route in old
+            for subject, part in _subjects(route, known[route.tp].strands or (known[route.tp],))
+        ]
+        self._written(partial(self._offsets.adopt, parts))
+
+    def _written(self, write: Callable[[], None]) -> None:
+        """Copying does not wait for the map. Without these records its older generations do not count."""
+        try:
+            write()
+        except WireError as error:
+            log.warning(
+                "offset map not written: groups behind new claims are not translated",
+                flow=self._flow.name,
+                topic=self._offsets.topic,
+                why=str(error),
+                fix=f"in {self._flow.target.alias}, allow this principal WRITE on this topic",
+            )
 
     def _extend(self, routes: list[Route]) -> None:
         """Targets of partitions that were begun without them. One whose log cannot be asked for its end waits."""
@@ -134,18 +200,6 @@ class Claims:
         reason = f"records of {route.tp} went on to {named} too, and there is no place for these now"
         return NoStart(reason, "make these topics as they were; what else is in their way stands beside this")
 
-    def _forget(self, route: Route, start: int, ends: tuple[int, ...]) -> None:
-        """What the offset map has of a copy before this one."""
-        whole = Subject(route.tp, route.topic_id)
-        if route.stages:
-            return  # there is none: nobody's offsets are translated
-        if not route.strands:
-            self._offsets.begin_anew(whole, start, ends[0])
-            return
-        self._offsets.begin_anew(whole, start, 0)  # of one that was not divided: all of it
-        for (_, q), end in zip(route.strands, ends, strict=True):
-            self._offsets.begin_anew(whole._replace(strand=q), start, end)
-
     def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
         """Positions that others wrote, and that no mirror can have reached."""
         known = {r: p for r in routes if (p := self._positions.known.get(r.tp)) is not None}
@@ -157,6 +211,16 @@ class Claims:
         }
         if beyond:
             self._positions.doubt(beyond)
+
+
+def _subjects(route: Route, parts: Sequence[Position]) -> list[tuple[Subject, Position]]:
+    """Of the offset map: one, or one for each strand, with its part of the position. None if the position has another
+    shape than the route."""
+    strands = [remote.partition for remote in route.strands] or [-1]
+    if len(strands) != len(parts):
+        return []
+    places = zip(strands, parts, strict=True)
+    return [(Subject(route.tp, route.topic_id, strand, part.producer_id), part) for strand, part in places]
 
 
 def _of_era(route: Route, position: Position, offset: int, ends: tuple[int, ...]) -> Wanted:

@@ -1,30 +1,36 @@
 """Checkpoints: each group's committed offsets on the source, and the very same records on the target.
 
-In MM2's topic, byte for byte, so that Java's `translateOffsets` and every tool that reads it get the exact answer. For
-topics that are divided over another number of partitions it is not exact: `sync.divided` says what it is.
+In MM2's topic, key and value byte for byte, so that Java's `translateOffsets` and every tool that reads it get the
+answer. Never a tombstone: Java's client fails on one. What is ours alone stands in record headers, which they ignore
+(`sync.marks`). For topics that are divided over another number of partitions the answer is not exact: `sync.divided`
+says what it is.
 
 Invariants:
-  a. For one group and partition the downstream offset only grows, unless the group went back on the source itself, and
-     that was not only said by a coordinator that had died (`sync.rewinds`).
+  a. For one group and partition the downstream offset only grows within a generation of the copy, unless the group went
+     back on the source itself, and that was not only said by a coordinator that had died (`sync.rewinds`).
   b. Downstream passes over no record that the group has not read, and is never before the target's first record: a
      group that is placed there reads on without a gap, and without its `auto.offset.reset` deciding.
   c. What is written is what was read back: the topic itself says where each group stands, also after a restart, also
      when another mirror writes to it.
-  d. Of what others wrote, only what can be true counts: a checkpoint that is further on the target than its own offset
-     leads to would place a group behind records it has not read. It is passed over, and ours is written after it.
+  d. Every checkpoint is judged again in every round, ours and those of others. One that is further on the target than
+     its own offset leads, or that tells of a generation of the copy that is gone, would place a group behind records it
+     has not read. It is withdrawn, and ours is written after it, however low; where nothing is known, the beginning of
+     the copy.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import structlog
 
 from heliograph import policy
 from heliograph.batch import Record
-from heliograph.errors import BrokerError, HeliographError
+from heliograph.errors import BrokerError, HeliographError, WireError
 from heliograph.formats import Checkpoint
 from heliograph.mirror.positions import Position
 from heliograph.state.compacted import CompactedLog
@@ -32,6 +38,7 @@ from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.state.strangers import Strangers
 from heliograph.sync.divided import Divided
+from heliograph.sync.marks import Mark, append, mark_of
 from heliograph.sync.rewinds import Rewinds
 from heliograph.sync.windows import Latencies
 from heliograph.types import Flow, TopicPartition
@@ -40,6 +47,8 @@ from heliograph.wire import Client, Committed
 log = structlog.get_logger()
 
 Key = tuple[str, TopicPartition]
+LIST_AGAIN_S = 60.0  # after a failure: the question itself waits for brokers that do not answer
+WITHDRAWN = 4  # downstream offsets of a key that are remembered
 
 
 class Checkpoints:
@@ -51,19 +60,29 @@ class Checkpoints:
         self._divided = Divided(flow, source, target, offsets)
         self._groups: tuple[str, ...] = ()
         self.groups: tuple[str, ...] = ()  # those that committed offsets of our topics
-        self._groups_at = 0.0
+        self._list_at = 0.0  # not before this moment; 0: they were never listed
         self._rewinds = Rewinds()
         self._strangers = Strangers(flow.name, self._log.topic)
         self._unjudged: list[tuple[int, Record]] = []  # of the topic, with their partitions
         self.known: dict[Key, Checkpoint] = {}  # the last of each, as the topic has it
+        self._marks: dict[Key, Mark] = {}  # of those
+        # Downstream offsets that were written for a group and do not count any more: a group on the target that stands
+        # at one of them was placed there by a checkpoint (`sync.groups`).
+        self.withdrawn: dict[Key, list[int]] = {}
         self.latencies = Latencies()  # from reading a group's offset to its checkpoint being in the log
+        self._log.on_refold = self._forget
+
+    def _forget(self) -> None:
+        """The topic was recreated or lost its tail: it is read again from its start."""
+        self._unjudged, self.known, self._marks = [], {}, {}
 
     # ---------------------------------------------------------------- a round
 
     def emit(self) -> int:
         """Write what changed; how many."""
         self.ensure()
-        self._unjudged += self._log.news()
+        for one in self._log.news():
+            self._unjudged.append(one)
         self._refresh_groups()
         read_at = time.monotonic()
         committed = self._committed()
@@ -73,47 +92,80 @@ class Checkpoints:
         # another mirror has just written may rest on positions that are as new.
         positions = dict(self._positions.catch_up())
         self._offsets.catch_up()
-        self._judge(positions)
+        void = self._judge(positions)
         starts = self._starts(committed)
-        fresh = self._divided_ones(committed, positions, starts)
+        fresh = self._plain_ones(committed, positions, starts) | self._divided_ones(committed, positions, starts)
+        fresh |= self._low_ones(void, fresh, starts)
+        if fresh:
+            self._append(fresh, now_ms)
+            self.known.update(((c.group, c.tp), c) for c in fresh)
+            self._marks.update(((c.group, c.tp), mark) for c, mark in fresh.items())
+            self.latencies.note(((c.group, *c.tp) for c in fresh), round((time.monotonic() - read_at) * 1000))
+        return len(fresh)
+
+    def _append(self, fresh: Mapping[Checkpoint, Mark], now_ms: int) -> None:
+        append(self._target, TopicPartition(self._log.topic, 0), fresh, now_ms)
+
+    def _plain_ones(
+        self,
+        committed: Mapping[str, Mapping[TopicPartition, Committed]],
+        positions: Mapping[TopicPartition, Position],
+        starts: Mapping[TopicPartition, int],
+    ) -> dict[Checkpoint, Mark]:
+        found: dict[Checkpoint, Mark] = {}
         for group, offsets in committed.items():
             for tp, at in offsets.items():
                 downstream = self._offsets.translate(tp, at.offset, positions)
                 if downstream is None:
                     continue
                 remote = TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition)
-                checkpoint = Checkpoint(
-                    group, remote, at.offset, max(downstream, starts.get(remote, 0)), at.metadata or ""
-                )
-                if self._worth(checkpoint):
-                    fresh.append(checkpoint)
-        if fresh:
-            self._log.append(0, [(c.key(), c.value()) for c in fresh], now_ms)
-            self.known.update(((c.group, c.tp), c) for c in fresh)
-            self.latencies.note(((c.group, *c.tp) for c in fresh), round((time.monotonic() - read_at) * 1000))
-        return len(fresh)
+                place = max(downstream, starts.get(remote, 0))
+                checkpoint = Checkpoint(group, remote, at.offset, place, at.metadata or "")
+                mark = Mark({tp.partition: positions[tp].producer_id}, {tp.partition: at.offset})
+                if self._worth(checkpoint, mark):
+                    found[checkpoint] = mark
+        return found
 
     def _divided_ones(
         self,
         committed: Mapping[str, Mapping[TopicPartition, Committed]],
         positions: Mapping[TopicPartition, Position],
         starts: Mapping[TopicPartition, int],
-    ) -> list[Checkpoint]:
+    ) -> dict[Checkpoint, Mark]:
         """Of topics that are divided over another number of partitions."""
-        found: list[Checkpoint] = []
+        found: dict[Checkpoint, Mark] = {}
         for name, topic in self._divided.look(positions).items() if committed else ():
             for group, offsets in committed.items():
                 mine = {tp.partition: at for tp, at in offsets.items() if tp.topic == name}
+                upstreams = {p: at.offset for p, at in mine.items() if p in topic.positions}
                 for place in self._divided.places(name, topic, mine) if mine else ():
                     downstream = max(place.downstream, starts.get(place.remote, 0))
-                    found.append(Checkpoint(group, place.remote, place.upstream, downstream, ""))
-        return [one for one in found if self._worth(one)]
+                    checkpoint = Checkpoint(group, place.remote, place.upstream, downstream, "")
+                    strands = {p: one.strands[place.remote.partition] for p, one in topic.positions.items()}
+                    mark = Mark({p: one.producer_id for p, one in strands.items()}, upstreams, divided=True)
+                    if self._worth(checkpoint, mark):
+                        found[checkpoint] = mark
+        return found
 
-    def _worth(self, new: Checkpoint) -> bool:
+    def _low_ones(
+        self,
+        void: Iterable[Checkpoint],
+        fresh: Mapping[Checkpoint, Mark],
+        starts: Mapping[TopicPartition, int],
+    ) -> dict[Checkpoint, Mark]:
+        """In the place of those that were withdrawn and that nothing better is known of: the copy's beginning."""
+        written = {(c.group, c.tp) for c in fresh}
+        left = [c for c in void if (c.group, c.tp) not in written and (c.group, c.tp) not in self.known]
+        known = {**starts, **self._bounds({c.tp for c in left} - starts.keys(), "earliest")}
+        low = [replace(c, downstream=known[c.tp]) for c in left if c.tp in known]
+        return {c: Mark() for c in low}
+
+    def _worth(self, new: Checkpoint, mark: Mark) -> bool:
         """MM2's rule, and invariant a."""
         key = new.group, new.tp
-        old = self.known.get(key)
-        if old is None or new.upstream >= old.upstream:
+        old, before = self.known.get(key), self._marks.get(key, Mark())
+        back = old is not None and mark.went_back(new, before, old)
+        if old is None or not back:
             self._rewinds.none(key)
             return old is None or new.downstream > old.downstream
         return self._rewinds.believed(key, time.monotonic())
@@ -124,34 +176,74 @@ class Checkpoints:
         if not self._log.partitions:
             self._log.ensure(1, self._flow.checkpoints_replication_factor, "checkpoints.topic.replication.factor")
 
-    def _judge(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """What the topic says, if it can be true (invariants c and d)."""
-        found = [(place, record, Checkpoint.read(record.key, record.value)) for place, record in self._unjudged]
-        limits = self._limits({c for _, _, c in found if c is not None}, positions)
-        for place, record, checkpoint in found:
-            if checkpoint is None:
-                whose = Checkpoint.read_key(record.key) if record.value is None else None
-                if whose is None:
-                    self._strangers.add(place, record.offset, "it is no checkpoint")
-                else:
-                    self.known.pop(whose, None)
-            elif checkpoint in limits and checkpoint.downstream > limits[checkpoint]:
-                self._strangers.add(place, record.offset, f"further than the offset of {checkpoint.group} leads")
-                self.known.pop((checkpoint.group, checkpoint.tp), None)
-            elif checkpoint in limits:
-                self.known[checkpoint.group, checkpoint.tp] = checkpoint
+    def _judge(self, positions: Mapping[TopicPartition, Position]) -> list[Checkpoint]:
+        """What the topic says, if it can be true (invariants c and d). Those that were withdrawn."""
+        found: dict[Key, tuple[Checkpoint, Mark, tuple[int, int] | None]] = {
+            key: (checkpoint, self._marks.get(key, Mark()), None) for key, checkpoint in self.known.items()
+        }
+        for place, record in self._unjudged:
+            checkpoint = Checkpoint.read(record.key, record.value)
+            whose = Checkpoint.read_key(record.key)
+            if checkpoint is not None:
+                found[checkpoint.group, checkpoint.tp] = checkpoint, mark_of(record.headers), (place, record.offset)
+            elif record.value is None and whose is not None:
+                found.pop(whose, None)
+                self.known.pop(whose, None)
+            else:
+                self._strangers.add(place, record.offset, "it is no checkpoint")
         self._unjudged = []
+        ours = {key: (*one, tp) for key, one in found.items() if (tp := self._concerns(one[0])) is not None}
+        limits = self._limits({c: tp for c, _, _, tp in ours.values()}, positions)
+        void: list[Checkpoint] = []
+        for key, (checkpoint, mark, read, tp) in ours.items():
+            gone = self._is_over(mark, tp, checkpoint.tp, positions)
+            if gone or checkpoint.downstream > limits[checkpoint]:
+                self._withdraw(key, checkpoint, read, gone=gone)
+                void.append(checkpoint)
+            else:
+                self.known[key], self._marks[key] = checkpoint, mark
         self._strangers.tell()
+        return void
+
+    def _withdraw(self, key: Key, checkpoint: Checkpoint, read: tuple[int, int] | None, *, gone: bool) -> None:
+        """`read`: where in the topic it stands, if that is news."""
+        self.known.pop(key, None)
+        self._marks.pop(key, None)
+        self._rewinds.none(key)
+        self.withdrawn[key] = [*self.withdrawn.get(key, ()), checkpoint.downstream][-WITHDRAWN:]
+        if read is not None and not gone:
+            self._strangers.add(*read, f"further than the offset of {checkpoint.group} leads")
+            return
+        log.warning(
+            "checkpoint withdrawn: the copy it told of is gone",
+            flow=self._flow.name,
+            group=checkpoint.group,
+            partition=str(checkpoint.tp),
+            upstream=checkpoint.upstream,
+            downstream=checkpoint.downstream,
+        )
+
+    def _is_over(
+        self, mark: Mark, tp: TopicPartition, remote: TopicPartition, positions: Mapping[TopicPartition, Position]
+    ) -> bool:
+        """Whether the checkpoint tells of a generation of the copy that is gone. MM2's and 0.1's say nothing of it."""
+        for p, producer in mark.producers.items():
+            source = TopicPartition(tp.topic, p)
+            position = positions.get(source)
+            if position is None or not position.claimed:
+                continue  # MM2 has it, or nothing: what was copied may well be there
+            if producer not in self._offsets.generations(source, position, remote.partition):
+                return True
+        return False
 
     def _limits(
-        self, checkpoints: Iterable[Checkpoint], positions: Mapping[TopicPartition, Position]
+        self, checkpoints: Mapping[Checkpoint, TopicPartition], positions: Mapping[TopicPartition, Position]
     ) -> dict[Checkpoint, int]:
-        """The furthest that each may be on the target; those of other groups and topics than ours are left out."""
-        ours = {c: tp for c in checkpoints if (tp := self._concerns(c)) is not None}
-        exact = {c: self._offsets.translate(tp, c.upstream, positions) for c, tp in ours.items()}
+        """The furthest that each may be on the target."""
+        exact = {c: self._offsets.limit(tp, c.upstream, positions) for c, tp in checkpoints.items()}
         # MM2 copied it, and its checkpoints are all that is known: they cannot lie behind the copy's end.
         ends = self._bounds({c.tp for c, limit in exact.items() if limit is None}, "latest")
-        limits = {c: ends.get(c.tp, 0) if limit is None else limit for c, limit in exact.items()}
+        limits = {c: ends.get(c.tp, c.downstream) if limit is None else limit for c, limit in exact.items()}
         # By invariant b it may be at the copy's beginning, wherever its offset leads.
         starts = self._bounds({c.tp for c, limit in limits.items() if c.downstream > limit}, "earliest")
         return {c: max(limit, starts.get(c.tp, 0)) for c, limit in limits.items()}
@@ -168,13 +260,28 @@ class Checkpoints:
     # ---------------------------------------------------------------- what it needs
 
     def _refresh_groups(self) -> None:
-        now = time.monotonic()
-        every_s = self._flow.refresh_groups_s
-        if self._groups_at and (every_s is None or now < self._groups_at + every_s):
+        """Which groups there are. While a broker cannot be asked its groups are not known, and the last answer stands:
+        a group that was deleted has no offsets, and one that is new waits for the next round."""
+        now, every_s = time.monotonic(), self._flow.refresh_groups_s
+        if now < self._list_at:
             return
-        found = self._source.list_groups()
+        try:
+            found = self._source.list_groups()
+        except WireError as error:
+            if not self._list_at:
+                raise  # no answer stands yet
+            self._list_at = now + min(every_s or LIST_AGAIN_S, LIST_AGAIN_S)
+            log.warning(
+                "groups cannot be listed, going on with those known",
+                flow=self._flow.name,
+                cluster=self._flow.source.alias,
+                groups=len(self._groups),
+                why=str(error),
+                fix="new groups get checkpoints when every broker of the source answers again",
+            )
+            return
         self._groups = tuple(sorted(g for g in found if policy.accepts_group(self._flow, g)))
-        self._groups_at = now
+        self._list_at = math.inf if every_s is None else now + every_s
 
     def _committed(self) -> dict[str, dict[TopicPartition, Committed]]:
         """Of topics that the filter accepts. A group that cannot be asked is left out, and named."""

@@ -1,0 +1,190 @@
+"""What the offset map knows of one source partition, generation by generation, and how an offset translates over them.
+
+A generation is what was copied under one producer id (`mirror.offsetmap`). A position names its own; the header that
+was written at the claim names the older ones whose records are still in the copy. All others are void: the copy they
+tell of was deleted or cut, or the process that wrote them had lost the claim. Does no I/O; `state.offsets` reads and
+writes.
+
+Invariant: a group is never placed past a record it has not read. For a source offset the newest generation counts that
+was claimed at or before it, and of an older one only what lies before that claim: later records come again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from heliograph.mirror.offsetmap import HEADER, OF_0_1, SEGMENT_RUNS, Generation, Segment, Span
+from heliograph.mirror.positions import Position
+from heliograph.mirror.runs import Runs
+
+FOLLOWED = 32  # generations that a claim may name; older ones are forgotten, and their checkpoints withdrawn
+LEFT_ALONE = 2  # segments at the end, which a task may still be writing
+
+
+class Rewrite(NamedTuple):
+    """Of the segments of a generation: those that are to go, those that are to stand in their place, and all firsts
+    after that."""
+
+    removed: list[int]
+    segments: list[list[Span]]
+    firsts: array[int]
+
+
+@dataclass(slots=True)
+class Stored:
+    """One generation, as the topic has it."""
+
+    runs: Runs = field(default_factory=Runs)
+    firsts: array[int] = field(default_factory=lambda: array("q"))  # of its segments' keys, in order
+    generation: Generation | None = None
+
+    def take(self, segment: Segment) -> None:
+        if segment.generation is not None:
+            self.generation = segment.generation
+            self.runs.exact_from = max(self.runs.exact_from, segment.generation.exact)
+        elif segment.spans:
+            at = bisect_left(self.firsts, segment.first)
+            if at == len(self.firsts) or self.firsts[at] != segment.first:
+                self.firsts.insert(at, segment.first)
+            self.runs.add(segment.spans)
+        elif segment.first == HEADER:
+            self.generation = None
+        else:
+            self._remove(segment.first)
+
+    def _remove(self, first: int) -> None:
+        """A tombstone: the runs of the segment go too."""
+        at = bisect_left(self.firsts, first)
+        if at < len(self.firsts) and self.firsts[at] == first:
+            del self.firsts[at]
+            self.runs.remove(first, self.firsts[at] if at < len(self.firsts) else None)
+
+    @property
+    def empty(self) -> bool:
+        return not self.firsts and self.generation is None
+
+    @property
+    def keys(self) -> list[int]:
+        """What there are records of."""
+        return [*self.firsts, *([HEADER] if self.generation is not None else [])]
+
+    @property
+    def scattered(self) -> bool:
+        """Whether its runs would fit into far fewer segments than the topic has."""
+        return len(self.firsts) > 2 * (len(self.runs) // SEGMENT_RUNS + 1) + LEFT_ALONE
+
+    def rewrite(self) -> Rewrite:
+        """The last segments stay as they are."""
+        settled, rest = self.firsts[:-LEFT_ALONE], self.firsts[-LEFT_ALONE:]
+        spans = self.runs.until(rest[0])
+        segments = [spans[at : at + SEGMENT_RUNS] for at in range(0, len(spans), SEGMENT_RUNS)]
+        firsts = [segment[0].source for segment in segments]
+        return Rewrite(sorted(set(settled) - set(firsts)), segments, array("q", [*firsts, *rest]))
+
+
+class Partition:
+    """All generations of one source partition, or of one of its strands."""
+
+    def __init__(self) -> None:
+        self.stored: dict[int, Stored] = {}  # by producer id
+
+    def of(self, producer: int) -> Stored:
+        return self.stored.setdefault(producer, Stored())
+
+    def generation(self, producer: int) -> Generation | None:
+        own = self.stored.get(producer)
+        return own.generation if own is not None else None
+
+    # ---------------------------------------------------------------- a new generation
+
+    def still_true(self, producer: int, end: int, copy: UUID | None) -> list[int]:
+        """The generations whose records the copy still has, newest first: those of the same remote topic. If one of
+        them reaches beyond the end of the remote partition, that was cut, and none can be relied on. Where brokers
+        have no topic ids nothing proves that it is the same."""
+        same = {
+            pid: one
+            for pid, one in self.stored.items()
+            if pid != producer and copy is not None and one.generation and one.generation.copy == str(copy)
+        }
+        older = [pid for one in same.values() if one.generation for pid in one.generation.follows]
+        followed = same | {pid: self.stored[pid] for pid in older if pid in self.stored and pid != producer}
+        if any((last := one.runs.last) and last.target + last.length > end for one in followed.values()):
+            return []
+        return sorted(followed, key=lambda pid: _begun(followed[pid]), reverse=True)[:FOLLOWED]
+
+    # ---------------------------------------------------------------- translation
+
+    def chain(self, producer: int, *, of_0_1: bool) -> Iterator[tuple[Stored, int | None]]:
+        """The generations that count, newest first, each with the source offset from which on a newer one counts."""
+        generation = self.generation(producer)
+        follows = generation.follows if generation is not None else [OF_0_1] if of_0_1 else []
+        cut: int | None = None
+        for pid in (producer, *follows):
+            one = self.stored.get(pid)
+            if one is not None:
+                yield one, cut
+                if one.generation is not None:
+                    cut = one.generation.start if cut is None else min(cut, one.generation.start)
+
+    def extend(self, position: Position) -> None:
+        """The last run, as long as the position says (invariant i of positions)."""
+        if position.run is None:
+            self._extend_of_0_1(position)
+        elif position.run >= 0 and position.producer_id in self.stored:
+            self.stored[position.producer_id].runs.extend(position.run, position.run_end)
+
+    def _extend_of_0_1(self, position: Position) -> None:
+        """0.1 let the last run end at the position, whatever lay between. That holds where its own counts leave no room
+        for a hole: as many target offsets as source offsets, and as many records counted."""
+        last = self.stored[OF_0_1].runs.last if OF_0_1 in self.stored else None
+        if last is not None:
+            length = position.target - last.target
+            if length == position.next_offset - last.source and length <= position.sequence:
+                self.stored[OF_0_1].runs.extend(last.source, position.target)
+
+    def floor(self, offset: int, position: Position) -> int | None:
+        """A target offset before which no record lies that the source has at or after this offset; the record's own
+        where runs are exact. None: not known."""
+        oldest: Stored | None = None
+        for one, cut in self.chain(position.producer_id, of_0_1=position.run is None):
+            at = offset if cut is None else min(offset, cut)
+            found = one.runs.floor(at)
+            if found is not None:
+                return found
+            began = one.generation
+            if began is not None and (at >= began.start or began.fresh):
+                return began.end
+            oldest = one if len(one.runs) else oldest
+        # Nothing lies before a first run that begins the remote partition.
+        first = oldest.runs.first if oldest is not None else None
+        return 0 if (first is not None and first.target == 0) or position.target == 0 else None
+
+    def ceiling(self, offset: int, position: Position) -> int | None:
+        """Where that record lies at the furthest. None: not known."""
+        limit: int | None = None
+        for one, cut in self.chain(position.producer_id, of_0_1=position.run is None):
+            if cut is not None and offset >= cut:
+                break
+            found = one.runs.ceiling(offset)
+            limit = limit if found is None else found
+        return limit
+
+    def behind(self, offset: int, producer: int, *, of_0_1: bool) -> int | None:
+        """Of points: before which target offset there is no record at or after this source offset. None: there are no
+        points."""
+        known = False
+        for one, cut in self.chain(producer, of_0_1=of_0_1):
+            known = known or bool(len(one.runs))
+            found = one.runs.floor(offset if cut is None else min(offset, cut))
+            if found is not None:
+                return found
+        return 0 if known else None  # rule D may have passed over the first records: they have no point
+
+
+def _begun(one: Stored) -> int:
+    return one.generation.end if one.generation is not None else -1
