@@ -14,6 +14,7 @@ from heliograph.errors import BrokerError
 from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.offsetmap import Span, Subject
 from heliograph.mirror.positions import Position
+from heliograph.state import offsets
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.state.strangers import Strangers, ranges
@@ -211,7 +212,25 @@ def test_runs_that_can_be_true_ask_nobody_and_a_copy_that_cannot_be_asked_proves
     assert log.translate(TP, 1020, known) == 1010
 
 
-def test_where_there_is_no_copy_yet_there_are_no_runs(logs: list[EventDict]) -> None:
+def test_a_copy_that_is_not_visible_for_a_moment_loses_no_runs(logs: list[EventDict]) -> None:
+    topic, remote = Topic(), Remote(200)
+    log = offset_map(topic, remote)
+    subject, known = Subject(TP, None), {TP: Position(300, 7, 0, 200, None, 200)}
+    topic.write(offsetmap.key_of("a", subject, 0), offsetmap.encode([Span(0, 0, 100)]))
+    log.catch_up()
+    remote.end = BrokerError(3, "UNKNOWN_TOPIC_OR_PARTITION")
+    log._ends.clear()
+    topic.write(offsetmap.key_of("a", subject, 0), offsetmap.encode([Span(0, 0, 100), Span(200, 100, 100)]))
+    log.catch_up()
+    log.catch_up()
+    remote.end = 200
+    log.catch_up()
+    assert log.translate(TP, 250, known) == 150
+    assert logs == []
+
+
+def test_where_there_is_no_copy_yet_there_are_no_runs(logs: list[EventDict], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "KEEP_S", 0.0)
     topic, remote = Topic(), Remote(BrokerError(3, "UNKNOWN_TOPIC_OR_PARTITION"))
     log = offset_map(topic, remote)
     subject, known = Subject(TP, None), {TP: Position(100, 7, 0, 100, None, 100)}

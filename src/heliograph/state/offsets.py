@@ -11,6 +11,7 @@ flow that copies drops from the topic what it dropped itself, and what lies befo
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -37,6 +38,9 @@ from heliograph.wire.codes import (
 log = structlog.get_logger()
 
 JUDGE_S = 2.0  # planning waits for it; a partition that does not answer within this proves nothing
+# A copy that is not visible for so long is not there. Before that a broker that starts, or metadata that lags, may hide
+# it: a segment that was dismissed would be missing until the process ends.
+KEEP_S = 30.0
 JUDGED_AT_ONCE = 200  # records: up to a thousand runs each are held in memory until their partition's end is known
 TOTAL_RUNS = 2_500_000  # of all partitions, 24 bytes each: 60 MB
 LEAST_RUNS = 256  # of a partition, however many there are
@@ -74,12 +78,14 @@ class OffsetMap:
         self._lock = threading.RLock()
         self._ends: dict[TopicPartition, int] = {}  # of remote partitions, as last asked for
         self._unjudged: list[Unjudged] = []
+        self._kept = 0  # of them: those whose copy was not visible when it was last asked for
+        self._hidden: dict[TopicPartition, float] = {}  # copies that are not visible, and since when (monotonic)
         self._strangers = Strangers(flow.name, self._log.topic)
         self._log.on_refold = self._forget
 
     def _forget(self) -> None:
         """The topic was recreated or lost its tail: it is read again from its start."""
-        self._partitions, self._unjudged = {}, []
+        self._partitions, self._unjudged, self._kept = {}, [], 0
 
     @property
     def topic(self) -> str:
@@ -118,7 +124,7 @@ class OffsetMap:
                     self._strangers.add(partition, record.offset, "it is no run of offsets")
                     continue
                 self._take(Unjudged(partition, record.offset, segment))
-                if len(self._unjudged) >= JUDGED_AT_ONCE:
+                if len(self._unjudged) - self._kept >= JUDGED_AT_ONCE:
                     self._judge()
             self._judge()
             self._thin()
@@ -164,13 +170,24 @@ class OffsetMap:
         ours = self._flow.copies
         ends = {r: end if isinstance(end, int) else _no_answer(end, nothing=ours) for r, end in found.items()}
         self._ends |= {remote: end for remote, end in ends.items() if end < positions.OFFSETS}
-        for one in self._unjudged:
+        unjudged, self._unjudged = self._unjudged, []
+        for one in unjudged:
             subject = one.segment.subject
-            if _reach(one.segment.spans) <= ends[self._copy_of(subject)]:
+            copy = self._copy_of(subject)
+            if _reach(one.segment.spans) <= ends[copy]:
                 self._add(one.segment)
+            elif self._may_appear(copy, visible=isinstance(found[copy], int)):
+                self._unjudged.append(one)
             else:
                 self._strangers.add(one.partition, one.offset, f"a run behind the end of {subject.tp}'s copy")
-        self._unjudged = []
+        self._kept = len(self._unjudged)
+
+    def _may_appear(self, copy: TopicPartition, *, visible: bool) -> bool:
+        now = time.monotonic()
+        if visible:
+            self._hidden.pop(copy, None)
+            return False
+        return now - self._hidden.setdefault(copy, now) < KEEP_S
 
     def _copy_of(self, subject: Subject) -> TopicPartition:
         partition = subject.strand if subject.strand >= 0 else subject.tp.partition
