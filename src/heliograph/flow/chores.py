@@ -1,7 +1,8 @@
 """A flow's recurring work beside the copying, each on a thread of its own: one that hangs delays no other.
 
 A chore that fails is tried again at its next turn; what went wrong is said when it changes, not every time, and
-stands in the flow's status until a turn goes well.
+stands in the flow's status until a turn goes well. That holds for whatever a turn raises: a chore ends when it is
+stopped, and never by itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 import structlog
 
 from heliograph.errors import HeliographError
+from heliograph.wire.internal_errors import InternalErrors
 
 log = structlog.get_logger()
 
@@ -35,6 +37,7 @@ class Chore:
         self.trouble: HeliographError | None = None
         self._flow, self._action = flow, action
         self._interval_s, self._delay_s = interval_s, delay_s
+        self._internal_errors = InternalErrors(what)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{what}-{flow}", daemon=True)
 
@@ -60,9 +63,8 @@ class Chore:
                 self._action()
             except HeliographError as error:
                 self._troubled(error)
-            except Exception as error:  # a mistake of ours must not end the chore, nor be silent
-                log.exception("a chore failed", flow=self._flow, chore=self.what)
-                self._troubled(HeliographError(f"{type(error).__name__}: {error}"))
+            except BaseException as error:  # noqa: BLE001 - the top of the thread: must not end it, nor be silent
+                self._troubled(self._internal_errors.answer(error, flow=self._flow))
             else:
                 if self.trouble is not None:
                     log.info("goes on", flow=self._flow, chore=self.what)

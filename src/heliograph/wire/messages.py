@@ -22,6 +22,7 @@ from kio.static.constants import EntityType
 
 from heliograph.errors import ProtocolError, VersionUnsupported
 from heliograph.wire import acks, fetched
+from heliograph.wire.bounded import bounded
 
 # kio's entities differ per version and are reached by attribute; a static type would fit one version only.
 Message: TypeAlias = Any
@@ -187,7 +188,7 @@ class Decoder:
                 # A broker that does not know this version of ApiVersions says so in version 0.
                 return header.correlation_id, decoder(_API_VERSIONS, 0).body(frame, at)[0]
             return header.correlation_id, self.body(frame, at)[0]
-        # LookupError: kio's KeyError for a tagged field that it does not know.
+        # LookupError: kio's KeyError for a tagged field that it does not know, within another tagged field.
         except (SerialError, ValueError, TypeError, OverflowError, LookupError) as error:
             name = api_key_map[self.api_key]
             raise ProtocolError(f"the response to {name} v{self.version} does not parse: {error}", api=name) from error
@@ -196,9 +197,10 @@ class Decoder:
 @functools.cache
 def decoder(api_key: int, version: int) -> Decoder:
     entity = response_type(api_key, version)
-    body: Callable[[memoryview, int], tuple[Message, int]] = entity_reader(entity)
+    body: Callable[[memoryview, int], tuple[Message, int]] = bounded(entity, entity_reader(entity))
     if api_key == _FETCH and version >= fetched.FIRST_READ_BY_HAND:
         body = functools.partial(fetched.read, version=version)
     elif api_key == _PRODUCE and acks.FIRST_READ_BY_HAND <= version <= acks.LAST_READ_BY_HAND:
         body = acks.read
-    return Decoder(api_key, version, entity_reader(entity.__header_schema__), body)  # type: ignore[attr-defined]
+    header = entity.__header_schema__  # type: ignore[attr-defined]
+    return Decoder(api_key, version, bounded(header, entity_reader(header)), body)

@@ -36,6 +36,9 @@ _SOURCES = {
 }
 
 
+_UNITS_MS = {".minutes": 60_000, ".hours": 3_600_000}
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """-1 for partitions or replication_factor: the broker's default."""
@@ -233,9 +236,28 @@ def _entry(entry: Any) -> ConfigEntry:
         _SOURCES.get(source, f"SOURCE_{source}"),
         bool(entry.read_only),
         bool(entry.is_sensitive),
-        # Synonyms come in the order in which they win.
-        next((each.value for each in entry.synonyms if int(each.source) != _OF_THE_TOPIC), None),
+        _inherited(entry) if source == _OF_THE_TOPIC else entry.value,
     )
+
+
+def _inherited(entry: Any) -> str | None:
+    """What the topic would have without a value of its own, in the topic's unit.
+
+    Synonyms are broker settings in the order in which they win, and some are in other units: `retention.ms` is
+    `log.retention.ms`, which is null unless set, then `log.retention.minutes`, then `log.retention.hours`.
+    """
+    others = [each for each in entry.synonyms if int(each.source) != _OF_THE_TOPIC and each.value is not None]
+    others.sort(key=lambda each: _unit_ms(str(each.name)))  # stable: a smaller unit wins, wherever it is set
+    if not others:
+        return None
+    value, unit_ms = str(others[0].value), _unit_ms(str(others[0].name))
+    if unit_ms == 1 or value == "-1" or not value.isascii() or not value.isdigit():
+        return value
+    return str(int(value) * unit_ms)
+
+
+def _unit_ms(name: str) -> int:
+    return next((ms for ending, ms in _UNITS_MS.items() if name.endswith(ending)), 1)
 
 
 def _results(client: Calls, results: Iterable[Any]) -> dict[str, BrokerError | None]:
