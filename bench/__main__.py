@@ -48,8 +48,9 @@ def main(
 
     By default all of lz4, plain, large, tiny, far, many, latency, start and growth, which takes half an hour. When
     named: translation (four minutes), beside (5 GB of history beside live records; six), cap (a byte-rate cap for a
-    minute; two), mux, link and demux (many topics through one, a step each; three minutes each), spokes (20 spokes of
-    one hub, one of them flooding; four), soak (half the maximum rate for --minutes, then bench/soak.svg).
+    minute; two), far-live (a record every 10 ms to a target 100 ms away; eleven), mux, link and demux (many topics
+    through one, a step each; three minutes each), spokes (20 spokes of one hub, one of them flooding; four), soak (half
+    the maximum rate for --minutes, then bench/soak.svg).
     """
     wanted = _peers(peers)
     try:

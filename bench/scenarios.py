@@ -115,6 +115,12 @@ SCENARIOS: dict[str, Scenario] = {
             "rate", 0, 230, rate_per_s=250, seconds=180, peers=REPLICATORS,
         ),
         Scenario(
+            "far-live",
+            f"a record of 1 KB every 10 ms in one partition, {ROUND_TRIP_MS} ms round trip to the target",
+            "rate", 0, 1000, partitions=1, far="target", rate_per_s=100, seconds=600, peers=(HELIOGRAPH,),
+            by_default=False,  # ten minutes
+        ),
+        Scenario(
             "start",
             "from launching the command to the first record copied",
             "start", 1000, 230, peers=REPLICATORS, runs_at_least=3,
@@ -229,6 +235,10 @@ THRESHOLDS: dict[str, tuple[Threshold, ...]] = {
     "many": (
         Threshold("steady_mb", "", 1500, False, "steady memory of all its processes under 1,500 MB"),
         Threshold("p99_ms", "", 1000, False, "p99 under a second"),
+    ),
+    "far-live": (
+        Threshold("p99_ms", "", 400, False, "p99 under 400 ms"),
+        Threshold("p99_drift", "", 1.5, False, "p99 of the last tenth at most 1.5 × that of the second"),
     ),
     "latency": (Threshold("p99_ms", "mm2-best", 1, False, "p99 not above MM2's (the better of the two)"),),
     "beside": (Threshold("p99_ms", "", 1000, False, "p99 of the live records under a second"),),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import limit
 from bench.load import Loaded
-from bench.measure import Tree, copy_window, median, percentiles, value_at
+from bench.measure import Tree, copy_window, median, percentile, percentiles, value_at
 from bench.peers import Job, launched
 from bench.results import EXACT, Row
 from bench.rig import Rig
@@ -135,10 +135,16 @@ def _stream_figures(sink: Sink, tree: Tree, begin_s: float, end_s: float) -> dic
     figures = {"peak_mb": tree.peak_mb, "measured": float(len(late))}
     if not late:
         return figures
+    tenth_s = (end_s - begin_s) / 10
+    early, last = (
+        sorted(ms for when, ms in sink.arrivals if since <= when - ms / 1e3 <= since + tenth_s)
+        for since in (begin_s + tenth_s, end_s - tenth_s)
+    )
     steady = [mb for when, mb in tree.memory if begin_s <= when <= end_s]
     cpu_s = value_at(tree.cpu, end_s) - value_at(tree.cpu, begin_s)
     return figures | percentiles(late) | {
         "max_ms": max(late),
+        "p99_drift": percentile(last, 99) / max(percentile(early, 99), 1.0),
         "steady_mb": median(steady) if steady else tree.peak_mb,
         "cpu_us_window": cpu_s / len(late) * 1e6,
     }  # fmt: skip

@@ -98,7 +98,7 @@ def test_chart_is_an_svg_and_the_same_twice(tmp_path: Path) -> None:
 def test_selection_knows_groups_and_refuses_strangers() -> None:
     assert [s.name for s in select(("far", "lz4"))] == ["lz4", "far-source", "far-target"]
     assert set(SCENARIOS) - {s.name for s in select(())} == {
-        *("translation", "beside", "cap", "soak"),  # minutes each
+        *("translation", "beside", "cap", "soak", "far-live"),  # minutes each
         *("mux", "link", "demux", "spokes"),
     }
     assert [s.name for s in select(("translation",))] == ["translation"]

@@ -171,25 +171,27 @@ class Source:
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_S
             for history in (False, True):
-                for lane in self._memory.stuck(TASK_BYTES, now, history=history):
-                    self._give_up(lane)
+                self._give_up(self._memory.stuck(TASK_BYTES, now, history=history))
         waiting, self._short = self._short, set()
         for key in waiting:
             if key in self._pullers:
                 self._pull(self._pullers[key])
 
-    def _give_up(self, lane: Lane) -> None:
-        """Drop what is queued, so that other partitions can use the memory; it is fetched again later."""
-        log.info(
-            "dropping queued records, the target takes none of this partition; they are fetched again later",
-            partition=str(lane.spec.tp), remote=str(lane.spec.remote), bytes=lane.queued_bytes,
-        )  # fmt: skip
-        lane.discard()
-        self._probed.add(lane)
-        self._memory.note(lane)
-        if lane in self._bundles[lane.spec.tp].reading:
-            self.leave(lane)
-            self._stalled.add(lane)
+    def _give_up(self, lanes: list[Lane]) -> None:
+        """Drop what they have queued, so that other partitions can use the memory; it is fetched again later."""
+        if lanes:
+            log.info(
+                "dropping queued records of partitions whose target takes none; they are fetched again later",
+                partitions=[f"{lane.spec.tp} -> {lane.spec.remote}" for lane in lanes[:5]], count=len(lanes),
+                bytes=sum(lane.queued_bytes for lane in lanes),
+            )  # fmt: skip
+        for lane in lanes:
+            lane.discard()
+            self._probed.add(lane)
+            self._memory.note(lane)
+            if lane in self._bundles[lane.spec.tp].reading:
+                self.leave(lane)
+                self._stalled.add(lane)
 
     def _release_drained(self) -> None:
         """Reopen lanes that drained while the task's memory was full."""
@@ -325,6 +327,7 @@ class Source:
         except WireError as error:
             self.brokers.drop(node, error)
             return
+        answered: list[tuple[Bundle, list[Lane]]] = []
         fresh: list[tuple[Bundle, list[Lane], Fetched]] = []
         for part in parts:
             bundle = puller.bundles.get(TopicPartition(part.topic, part.partition))
@@ -336,6 +339,7 @@ class Source:
                 continue
             bundle.read_failures = 0
             self._note(takers, part)
+            answered.append((bundle, takers))
             if part.records:
                 fresh.append((bundle, takers, part))
         if self._passed_over:
@@ -347,8 +351,10 @@ class Source:
                 break
             self._passed_over.discard(bundle.tp)
             made_bytes += self._take(bundle, takers, part, MOST_BYTES - made_bytes)
-        self._settle_shares(puller, fresh, made_bytes)
-        prompt = bool(fresh) and sum(len(part.records) for *_, part in fresh) <= PROMPT_BYTES
+        if (came_bytes := sum(len(part.records) for *_, part in fresh)) > PROMPT_BYTES:
+            puller.expansion = max(made_bytes / came_bytes, 1.0)
+        self._share_memory(answered)
+        prompt = bool(fresh) and came_bytes <= PROMPT_BYTES
         if not prompt:
             self._pull(puller)
         if fresh:
@@ -367,13 +373,9 @@ class Source:
         self._memory.reserve(-puller.expected_bytes, history=puller.is_history)
         puller.reserved_bytes = puller.expected_bytes = 0
 
-    def _settle_shares(self, puller: Puller, fresh: list[tuple[Bundle, list[Lane], Fetched]], made_bytes: int) -> None:
-        """After a response: note by how much its bytes grew when unpacked, and share the memory among the partitions
-        that have a backlog."""
-        came_bytes = sum(len(part.records) for *_, part in fresh)
-        if came_bytes > PROMPT_BYTES:
-            puller.expansion = max(made_bytes / came_bytes, 1.0)
-        for bundle, takers, _ in fresh:
+    def _share_memory(self, answered: list[tuple[Bundle, list[Lane]]]) -> None:
+        """After a response: fetch as much of a partition at a time as lets all that have a backlog share the memory."""
+        for bundle, takers in answered:
             if any(lane.high_watermark > lane.fetch_offset for lane in takers):
                 self._behind.add(bundle.tp)
             else:
