@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 from heliograph.errors import HeliographError
@@ -89,7 +90,7 @@ def main(
             left = mirror.left_over()
             if left:
                 summary.trouble.append(f"processes outlived the driver they belonged to: {', '.join(left)}")
-        except (TimeoutError, HeliographError, AssertionError, ValueError) as error:
+        except (TimeoutError, HeliographError, KafkaException, AssertionError, ValueError) as error:
             summary.trouble.append(f"the storm could not go on: {type(error).__name__}: {error}")
         summary.judge(Bounds(level_seconds, task_mb, driver_mb))
     if output == "json":

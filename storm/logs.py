@@ -43,10 +43,19 @@ def partitions_of(reader: Consumer, topic: str, timeout_s: float = ASK_S) -> lis
 
 
 def ends(reader: Consumer, topic: str, timeout_s: float = ASK_S) -> dict[int, int]:
-    return {
-        one: int(reader.get_watermark_offsets(TopicPartition(topic, one), timeout=timeout_s)[1])
-        for one in partitions_of(reader, topic, timeout_s)
-    }
+    """The high watermarks. A broker that was restarted may not know yet what it leads, so it is asked again."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = max(deadline - time.monotonic(), 0.1)
+        try:
+            return {
+                one: int(reader.get_watermark_offsets(TopicPartition(topic, one), timeout=left_s)[1])
+                for one in partitions_of(reader, topic, left_s)
+            }
+        except KafkaException:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.2)
 
 
 class _Partition:
