@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 import re
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,9 +24,18 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
 from heliograph.embedded import Cuts, Kafka, Links, running
-from tests.broker.processes import Feed, Run, assert_copied, records_in, wait_until_gone, write_properties
+from heliograph.flow.presence import GONE_S
+from tests.broker.processes import (
+    COMMAND,
+    Feed,
+    Run,
+    assert_copied,
+    records_in,
+    wait_until_gone,
+    write_properties,
+)
 from tests.broker.site import Site
-from tests.kit import SOON_BACK, create_topic, wait_until
+from tests.kit import SOON_BACK, create_topic, end_offsets, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -240,6 +251,37 @@ def test_two_processes_on_one_flow(stage: Stage, tmp_path: Path) -> None:
         assert (first.stop(), second.stop()) == (0, 0)
         assert first.status()["records"] + second.status()["records"] >= expected
     stage.assert_copied(topic, expected)
+
+
+def test_a_driver_that_slept_does_not_undo_what_an_operator_set(stage: Stage, tmp_path: Path) -> None:
+    """Frozen for longer than its lease, alone: its tasks end by themselves. What is set meanwhile counts afterwards."""
+    topic = stage.topic("slept")
+    properties = write_properties(tmp_path / "mm2.properties", stage.source, stage.target, topic, tasks_max=2)
+    feed = stage.feed(topic, 1_000)
+    with Run(properties, tmp_path / "run") as run:
+        run.wait_copied(2_000)
+        expected = feed.stop()
+        stage.assert_copied(topic, expected)
+        run.process.suspend()
+        slept_at = time.monotonic()
+        wait_until(lambda: time.monotonic() - slept_at > GONE_S, what="its lease to run out")
+        command = [str(COMMAND), "offsets", "set", str(properties), f"{stage.source.name}->{stage.target.name}"]
+        change = [*command, topic, "--to", "earliest", "--yes"]
+        refused = subprocess.run(change, capture_output=True, text=True, timeout=120)
+        assert refused.returncode == 2, refused.stderr  # this machine knows that it lives
+        forced = subprocess.run([*change, "--force"], capture_output=True, text=True, timeout=120)
+        assert forced.returncode == 0, forced.stderr
+        run.process.resume()
+        remote = f"{stage.source.name}.{topic}"
+        wait_until(
+            lambda: sum(end_offsets(stage.target.confluent(security=DIRECT), remote).values()) >= 2 * expected,
+            what="all of it a second time",
+            timeout_seconds=90,
+        )
+        assert "positions were set meanwhile" in run.said()
+        run.require_running()
+        assert run.stop() == 0, run.words()
+    assert sum(end_offsets(stage.target.confluent(security=DIRECT), remote).values()) == 2 * expected
 
 
 def test_leaders_moved_in_clusters_of_three(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def require_free(flow: Flow, target: Client) -> None:
         return
     raise Held(
         f"{flow.name} is being run by {' and '.join(found)}",
-        fix="stop it first, or insist with --force: its next positions may then undo the change",
+        fix="stop it first, or insist with --force: it then goes on where it is until it is restarted",
         flow=flow.name,
     )
 

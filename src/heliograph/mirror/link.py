@@ -42,6 +42,7 @@ PING_EVERY_S = 1.0
 QUIET_S = 3.0  # pings unanswered for so long: reports are kept back, they would only fill the buffer
 CALL_S = 2.0  # to connect, to prove the key, to send
 REDIAL_S = 1.0
+LAST_S = 1.5  # what a last report may wait for a connection
 
 Kind = TypeVar("Kind", bound=DriverMessage)
 
@@ -72,8 +73,12 @@ class Link:
 
     # ---------------------------------------------------------------- talking
 
-    def tell(self, message: FromTask) -> bool:
-        """Whether it was sent. Not while the driver does not answer."""
+    def tell(self, message: FromTask, *, wait_s: float = 0.0) -> bool:
+        """Whether it was sent. Not while the driver does not answer. `wait_s`: how long a lost connection is waited
+        for, by a task that has nothing else to do."""
+        deadline = time.monotonic() + wait_s
+        while not self._connected() and time.monotonic() < deadline:
+            time.sleep(0.02)
         return self._connected() and not self._quiet and self._send(message)
 
     def ready(self) -> None:

@@ -18,7 +18,7 @@ from heliograph.mirror.append import Target
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.hindrance import Hindrance
 from heliograph.mirror.lane import Lane
-from heliograph.mirror.link import Link
+from heliograph.mirror.link import LAST_S, Link
 from heliograph.mirror.protocol import Report, partition_report
 from heliograph.mirror.strands import bundles, together
 from heliograph.types import TopicPartition
@@ -52,7 +52,7 @@ class Telling:
             caps=self._source.budget.told(),
             sizes=asdict(sizes.decided(self._target.pace, self._lanes)),
         )
-        if not self._link.tell(report):
+        if not self._link.tell(report, wait_s=LAST_S if last else 0.0):
             self._told.clear()  # nobody heard it: say everything again
             return
         self._target.latencies.heard()
