@@ -21,7 +21,7 @@ from heliograph.health.status import FlowReport, FlowStatus
 from heliograph.types import Flow
 
 # From what asks most for a look to what asks least; a row shows the first that any of its flows is in.
-URGENCY = ("failed", "stalled", "parked", "restarting", "starting", "stopped", "paused", "running", "idle")
+URGENCY = ("failed", "stalled", "parked", "restarting", "starting", "stopped", "paused", "standby", "running", "idle")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Outlines = Mapping[str, Mapping[str, Any]]  # by flow, of those that run here
 
-WHOLE = ("starting", "restarting", "failed", "paused", "stopped")  # states of a flow that are every topic's
+WHOLE = ("starting", "restarting", "failed", "paused", "stopped", "standby")  # states of a flow that are every topic's
 LOOK_S = 1.0  # between two looks at what is left: positions are written once a second
 OUTLINE_S = 10.0
 

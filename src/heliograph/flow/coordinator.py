@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from heliograph.batch import Record
 from heliograph.errors import HeliographError
 from heliograph.flow import changes
 from heliograph.flow import report as reports
@@ -27,6 +28,7 @@ from heliograph.flow.assignments import Assignments
 from heliograph.flow.caps import Caps
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
+from heliograph.flow.leadership import Leadership
 from heliograph.flow.lease import Lease
 from heliograph.flow.observer import Observer
 from heliograph.flow.orders import LOOK_EVERY_S as ORDERS_EVERY_S
@@ -98,9 +100,10 @@ class Coordinator:
         self._survey = Survey()
         self._presence = Presence(flow, Client(flow.target, timeout_s=flow.admin_timeout_s), file)
         self.tenure = Tenure(self._presence)
+        self.leadership = Leadership(self._presence)
         self.supersedes = False  # whether no process runs the flow otherwise: it was looked for (`tenure.settle`)
         self._lease = Lease(self._presence, self.tenure, look=self._look_for_orders, reread=self._reread)
-        orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S), others=self.tenure.hear)
+        orders = Orders(flow, Client(flow.target, timeout_s=ORDER_TIMEOUT_S), others=self._hear)
         self._observer = Observer(self._tally, order_of=orders.of)
         self._helm = Helm(
             *(flow.name, orders, self._relay, self._observer),
@@ -143,9 +146,25 @@ class Coordinator:
         made.resting = lambda: self._helm.stopped
         return made
 
+    def _hear(self, record: Record) -> None:
+        self.tenure.hear(record)
+        self.leadership.hear(record)
+
     def _look_for_orders(self) -> None:
         self._helm.look()
         self.tenure.judge()
+        self._judge_leadership()
+
+    def _judge_leadership(self) -> None:
+        led = self.leadership.leads
+        if self.leadership.judge() and not (self.tenure.lapsed or self.tenure.gone):
+            self._presence.beat()  # at once: others wait for it, or would claim as well
+        if led == self.leadership.leads:
+            return
+        if led:
+            self._relay.send_all(Finish())
+        with self._changed:
+            self._changed.notify_all()
 
     # ---------------------------------------------------------------- the lease
 
@@ -180,6 +199,8 @@ class Coordinator:
         self.tenure.claim(supersede=self.supersedes)
         self._lease.begin()
         self._presence.beat()  # before positions are read: whoever would set them by hand from here on sees it
+        for _ in range(2):  # claim the leadership, and read the claim back
+            self._look_for_orders()
         self._positions.catch_up()
         self._offsets.catch_up()
         try:
@@ -268,7 +289,9 @@ class Coordinator:
             return not self.tenure.gone
 
     def _plannable(self) -> tuple[Route, ...]:
-        return () if self._stopping else self._helm.plannable(self._survey.routes)
+        if self._stopping or not self.leadership.leads:
+            return ()
+        return self._helm.plannable(self._survey.routes)
 
     def plan(self, epoch: int) -> list[Assignment]:
         with self._lock:
@@ -401,6 +424,8 @@ class Coordinator:
 
     def _recover(self) -> None:
         """Partitions that stall while nothing is in their way get new tasks."""
+        if not self.leadership.leads:
+            return
         ill = self._recovery.due(self._observer.verdicts(self._look().because), time.monotonic())
         if ill:
             log.warning("stalled for no reason: tasks begin anew", flow=self.flow.name, partitions=list(map(str, ill)))
@@ -519,6 +544,8 @@ class Coordinator:
         with self._lock:
             survey, tasks = self._claims.started(self._survey), self._relay.tasks
             course, epoch = replace(self._course, trouble=self._trouble), self._epoch
+        if course.state == "running" and not self.leadership.leads:
+            course = replace(course, state="standby", reason=self.leadership.words)
         figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
         standing = self._helm.orders.standing
         return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation, self._caps.status())

@@ -71,6 +71,7 @@ class Holder:
     term: int = 0  # of the configuration (`flow.tenure`); 0: a process of 0.1
     beats: int = 0  # so far: two beats are never the same record
     up_ms: int = 0  # by the clock of its machine's boot, when it beat
+    claim: int = 0  # of the leadership (`flow.leadership`); 0: it stands by
 
     @property
     def silent_s(self) -> float | None:
@@ -123,6 +124,7 @@ class Presence:
         self.since_ms, self._where = _now_ms(), here()
         self.process = uuid.uuid4().hex
         self.term = 0
+        self.claim = 0  # of the leadership
         self._key = _key(flow, self.process)
         self._beats = 0
         self._now = now or Moment.now
@@ -145,6 +147,7 @@ class Presence:
                 "term": self.term,
                 "beats": self._beats + 1,
                 "up": up_ms(),
+                "claim": self.claim,
             }
             self._append(self._key, msgspec.json.encode(about))
             self._beats += 1
@@ -306,7 +309,7 @@ def holder_of(process: str, value: bytes | None) -> Holder | None:
     try:
         about = msgspec.json.decode(value or b"")
         told = (str(about.get("digest", "")), str(about.get("file", "")), _where(about.get("where")))
-        counts = (int(about.get("term", 0)), int(about.get("beats", 0)), int(about.get("up", 0)))
+        counts = [int(about.get(name, 0)) for name in ("term", "beats", "up", "claim")]
         since_ms, at_ms = (min(max(int(about[name]), 0), LATEST_MS - 1) for name in ("since", "at"))
         return Holder(process, str(about["host"]), int(about["pid"]), since_ms, at_ms, *told, *counts)
     except (AttributeError, TypeError, ValueError, KeyError, OverflowError, RecursionError):

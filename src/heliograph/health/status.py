@@ -14,10 +14,10 @@ from heliograph.health.verdict import Health
 from heliograph.mirror.incidents import Incident
 from heliograph.mirror.timing import Histogram, Spread
 
-# `running`, `idle` and `paused` are sound, and so is `stopped` where an operator said so; `stalled` and `parked` say
-# that some partition is; the others are of the whole flow.
-STATES = ("starting", "running", "idle", "stalled", "parked", "paused", "restarting", "failed", "stopped")
-SOUND = frozenset({"running", "idle", "paused"})
+# `running`, `idle`, `paused` and `standby` (another process copies the flow) are sound, and so is `stopped` where an
+# operator said so; `stalled` and `parked` say that some partition is; the others are of the whole flow.
+STATES = ("starting", "running", "idle", "standby", "stalled", "parked", "paused", "restarting", "failed", "stopped")
+SOUND = frozenset({"running", "idle", "paused", "standby"})
 
 
 Word = Literal["paused", "stopped", "running"]

@@ -86,8 +86,8 @@ class Target:
         events: Events,
         awake: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`awake`: whether the process has run without a long pause since the loop last looked. If not, nothing is
-        sent: another process may have taken over meanwhile (`mirror.freeze`)."""
+        """`awake`: whether the process has run without a long pause since the loop last looked, and its driver is
+        there. If not, nothing is sent: another process may have taken over (`mirror.freeze`, `flow.leadership`)."""
         self._lanes = list(lanes)
         counted = Counter(lane.spec.remote for lane in self._lanes)
         self._shared = {remote for remote, times in counted.items() if times > 1}  # several lanes write to these

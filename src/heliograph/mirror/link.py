@@ -39,6 +39,9 @@ log = structlog.get_logger()
 # a beat, this, and the time in which a task ends.
 GONE_AFTER_S = 10.0
 PING_EVERY_S = 1.0
+# Without a sign of the driver for so long nothing is sent to the target any more: if the driver was killed, another
+# process may take over (`flow.leadership`). Longer than a busy driver takes to answer.
+MUTE_S = 5.0
 QUIET_S = 3.0  # pings unanswered for so long: reports are kept back, they would only fill the buffer
 CALL_S = 2.0  # to connect, to prove the key, to send
 REDIAL_S = 1.0
@@ -126,6 +129,10 @@ class Link:
     def gone(self) -> bool:
         """Invariant a."""
         return time.monotonic() - self._proved_at > GONE_AFTER_S
+
+    @property
+    def may_send(self) -> bool:
+        return time.monotonic() - self._proved_at <= MUTE_S
 
     @property
     def may_write_positions(self) -> bool:

@@ -113,7 +113,7 @@ class Task:
             {assignment.positions_topic, assignment.map_topic} - {""},
             self._selector,
             events=self._events,
-            awake=self._freeze.awake,
+            awake=lambda: self._freeze.awake() and self._link.may_send,
         )
         self._source = Source(
             assignment.source,

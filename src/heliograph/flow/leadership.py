@@ -1,0 +1,139 @@
+"""Which of the processes that run a flow with the same configuration copies it. The others stand by.
+
+A target that remembers our producer ids refuses a second copy by itself. One that has forgotten them, since the records
+are old, accepts it (`mirror.producer_state`): two processes that copy at the same time would store old records twice.
+So one leads, and the others take over when it is gone.
+
+A process claims the leadership by a number in its lease (`flow.presence`), above all numbers that it has seen, and
+leads when it has read its own claim back.
+
+Invariants:
+  a. Of the claims of processes that are there the highest counts: it was made when the ones before were gone. Of equal
+     ones the first in the log counts; both have read it before their own.
+  b. A process claims only when no process with a claim is there. It yields as soon as it reads a claim that counts
+     before its own.
+  c. Tasks whose driver is dead stop sending MUTE_S after its last sign (`mirror.link`). A process that takes over from
+     one that was killed leads MUTED_S after it noticed that, so that no two write. (One that was silent for GONE_S has
+     no tasks any more, and one that took back its lease has waited for them.)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from heliograph.batch import Record
+from heliograph.flow.changes import digest
+from heliograph.flow.presence import GONE_S, Holder, Presence, holder_of, process_of
+from heliograph.mirror.link import MUTE_S
+
+log = structlog.get_logger()
+
+MUTED_S = MUTE_S + 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    holder: Holder
+    seen_at: float  # by our clock, when its record was last seen to change
+    order: int  # in the log, of the first record with this number
+
+    def counts_before(self, other: Claim) -> bool:
+        """Invariant a."""
+        return (self.holder.claim, -self.order) > (other.holder.claim, -other.order)
+
+
+class Leadership:
+    def __init__(self, presence: Presence, clock: Callable[[], float] = time.monotonic) -> None:
+        self._presence, self._clock = presence, clock
+        self._lock = threading.Lock()
+        self._known: dict[str, Claim] = {}  # by process, ours too
+        self._heard = 0
+        self._highest = 0
+        self._quiet_until = 0.0  # invariant c
+        self.leads = False
+        self.leader: Holder | None = None  # another process that copies the flow
+
+    def hear(self, record: Record) -> None:
+        """A record of the partition where leases stand."""
+        process = process_of(record.key, self._presence.flow)
+        if process is None:
+            return
+        holder = holder_of(process, record.value)
+        with self._lock:
+            self._heard += 1
+            before = self._known.get(process)
+            if holder is None or not holder.claim:
+                self._known.pop(process, None)
+                return
+            self._highest = max(self._highest, holder.claim)
+            order = before.order if before is not None and before.holder.claim == holder.claim else self._heard
+            silent_s = (holder.silent_s or 0.0) if before is None else 0.0  # what is read first may be long ago
+            self._known[process] = Claim(holder, self._clock() - silent_s, order)
+
+    def judge(self) -> bool:
+        """After every look at the partition. Whether the lease has to be beaten at once: its claim has changed."""
+        with self._lock:
+            rivals = self._rivals(self._clock())
+            first = max(rivals, key=lambda one: (one.holder.claim, -one.order), default=None)
+            mine = self._known.get(self._presence.process)
+            if mine is not None and mine.holder.claim != self._presence.claim:
+                mine = None  # an older beat
+            if self._presence.claim:
+                if first is not None and (mine is None or first.counts_before(mine)):
+                    if mine is None and not self._yields_unheard(first):
+                        return False  # ours is on its way
+                    return self._yield(first.holder)
+                self._lead(mine)
+                return False
+            self.leader = first.holder if first is not None else None
+            if first is None:
+                self._presence.claim = self._highest + 1
+                return True
+            return False
+
+    def _yields_unheard(self, first: Claim) -> bool:
+        """Before our own claim was read back: a higher one counts before it whatever the order."""
+        return first.holder.claim > self._presence.claim
+
+    def _yield(self, leader: Holder) -> bool:
+        if self.leads:
+            log.warning("another process copies the flow, this one stands by", flow=self._name, process=leader.details)
+        self.leads, self.leader = False, leader
+        self._presence.claim = 0
+        return True
+
+    def _lead(self, mine: Claim | None) -> None:
+        if mine is None or self._clock() < self._quiet_until:
+            return
+        if not self.leads:
+            log.info("this process copies the flow", flow=self._name, claim=self._presence.claim)
+        self.leads, self.leader = True, None
+
+    def _rivals(self, now: float) -> list[Claim]:
+        """Claims of other processes that are there. One that is found dead leaves its tasks behind for a moment."""
+        does, found = digest(self._presence.flow), []
+        for process, one in list(self._known.items()):
+            if process == self._presence.process or one.holder.is_this_process or one.holder.digest != does:
+                continue
+            if one.holder.is_dead:
+                del self._known[process]
+                self._quiet_until = max(self._quiet_until, now + MUTED_S)
+            elif one.holder.lives or now - one.seen_at < GONE_S:
+                found.append(one)
+        return found
+
+    @property
+    def words(self) -> str:
+        """Why this process does not copy."""
+        if self.leader is not None:
+            return f"{self.leader.details} copies this flow; this process takes over when that one is gone"
+        return "waiting until the tasks of the process before have ended"
+
+    @property
+    def _name(self) -> str:
+        return self._presence.flow.name

@@ -1,0 +1,90 @@
+"""Which of several processes copies a flow: claims in the log, by a clock of the test's. Every order of beats, freezes,
+kills and looks: `tests/property/test_flow_leadership.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph.batch import Record
+from heliograph.flow import presence
+from heliograph.flow.leadership import MUTED_S, Leadership
+from heliograph.flow.presence import GONE_S, Holder
+from tests.leases import FLOW, Log, Process
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    return Log(monkeypatch)
+
+
+def test_a_process_alone_leads_once_it_has_read_its_claim_back(log: Log) -> None:
+    one = Process(log)
+    one.beat()
+    one.look()
+    assert not one.leads, "its claim is not read back yet"
+    one.look()
+    assert one.leads
+
+
+def test_the_second_stands_by_and_says_for_which(log: Log) -> None:
+    first, second = Process(log), Process(log)
+    first.start()
+    second.start()
+    assert (first.leads, second.leads) == (True, False)
+    assert first.name in second.leadership.words
+
+
+def test_of_two_that_claim_at_once_the_first_in_the_log_leads(log: Log) -> None:
+    first, second = Process(log), Process(log)
+    for one in (first, second):
+        one.leadership.judge()  # nobody is there
+    second.beat()
+    first.beat()
+    for one in (first, second, first, second):
+        one.look()
+    assert (first.leads, second.leads) == (False, True)
+
+
+def test_one_that_falls_silent_is_followed_and_yields_when_it_wakes(log: Log) -> None:
+    first, second = Process(log), Process(log)
+    first.start()
+    second.start()
+    log.now += GONE_S - 1
+    second.live()
+    assert not second.leads
+    log.now += 2
+    second.live()
+    assert second.leads
+    first.look()
+    assert not first.leads, "the claim that was made when it was gone counts"
+    assert second.name in first.leadership.words
+
+
+def test_one_that_was_killed_is_followed_when_its_tasks_are_mute(log: Log) -> None:
+    first, second = Process(log), Process(log)
+    first.start()
+    second.start()
+    log.dead.add(first.name)
+    second.live()
+    assert not second.leads, "tasks of a killed driver send for a moment longer"
+    assert "tasks of the process before" in second.leadership.words
+    log.now += MUTED_S
+    second.live()
+    assert second.leads
+
+
+def test_one_that_took_back_its_lease_is_followed_at_once(log: Log) -> None:
+    first, second = Process(log), Process(log)
+    first.start()
+    second.start()
+    first.leave()
+    second.live()
+    assert second.leads
+
+
+def test_records_of_0_1_claim_nothing(log: Log) -> None:
+    leadership = Leadership(log.presence("one"))
+    old = Holder("old", "host", 1, 0, 0)
+    assert old.claim == 0
+    leadership.hear(Record(0, 0, presence._key(FLOW, "old"), b'{"host":"h","pid":1,"since":0,"at":0}', ()))
+    assert leadership.judge(), "it claims"
