@@ -16,6 +16,9 @@ Invariants:
   f. A repair changes nothing. It counts only if no record of its key that counts came after what its node had read, so
      that it undoes no change that it did not see; otherwise the key is stale again. It names the offset of the record
      that it repeats: for d a node that finds only the repair, after compaction, knows as much as one that read all.
+  g. A node that finds a record and not all before it, since compaction took some, may judge it otherwise than one that
+     read all. So a key is stale as well when a record of it counts that was decided before one that does not; and a
+     node repairs only what it judged on offsets that it has read without holes.
 """
 
 from __future__ import annotations
@@ -86,17 +89,19 @@ class Folding:
         self._topics: dict[str, dict[str, None]] = {}
         self._levels: dict[str, str] = {}
         self._counted: dict[bytes, Counted] = {}  # by the keys of configurations and target states
-        self._stale: dict[bytes, None] = {}  # those of them whose last record does not count (invariant e)
-        self._seen = 0
+        self._stale: dict[bytes, int] = {}  # those of them to repair (e, g), by the last record that does not count
+        self._unsure: set[bytes] = set()  # those that were judged over a hole (invariant g)
+        self._hole_end = 0  # of the last hole
+        self.seen = 0  # the offset in the config topic up to which it was read
         self._overtaken: deque[str] = deque(maxlen=OVERTAKEN_KEPT)
         self.strangers = 0
 
     def config(self, record: Record) -> bool:
         """A record of the config topic; whether it meant anything."""
-        self._seen = record.offset + 1
+        self._see(record)
         found = records.event(record.key, record.value)
         if isinstance(found, records.Configured | records.Targeted) and not self._counts(found, record):
-            self._stale[record.key or b""] = None
+            self._stale[record.key or b""] = record.offset
             return False
         match found:
             case records.Configured(name, None):
@@ -119,41 +124,57 @@ class Folding:
             case None:
                 self.strangers += not records.is_for_others(record.key)
                 if record.key in self._counted:  # invariant e: nonsense would be all that compaction keeps
-                    self._stale[record.key] = None
+                    self._stale[record.key] = record.offset
                 return False
         return True
+
+    def _see(self, record: Record) -> None:
+        if record.offset > self.seen:
+            self._hole_end = record.offset
+        self.seen = record.offset + 1
 
     def _counts(self, found: records.Configured | records.Targeted, record: Record) -> bool:
         """Invariants d and f. A change writes its configuration last, so what has its mark after it is a repeat."""
-        key = record.key or b""
+        key, decider = record.key or b"", record.key or b""
         condition, repair = records.condition_of(record.headers), records.repair_of(record.headers)
-        version, mark = record.offset, condition.mark if condition is not None else ""
+        version, mark, seen = record.offset, "", record.offset
         if repair is not None:
-            if self._counted.get(key, NOTHING).version >= repair.seen:
-                return False
-            version = repair.version
+            version, seen = repair.version, repair.seen
         elif condition is not None:
-            last = self._counted.get(records.connector_key(found.name), NOTHING)
-            if last.version >= condition.seen:
-                if last.mark != mark:
-                    self._overtaken.append(mark)
-                return False
+            mark, seen, decider = condition.mark, condition.seen, records.connector_key(found.name)
+        last = self._counted.get(decider, NOTHING)
+        if last.version >= seen:
+            if condition is not None and last.mark != mark:
+                self._overtaken.append(mark)
+            return False
         self._counted[key] = Counted(record.value, version, mark)
-        self._stale.pop(key, None)
+        self._judged(key, decider, seen, record.offset)
         return True
+
+    def _judged(self, key: bytes, decider: bytes, seen: int, offset: int) -> None:
+        """A record that counts, decided on what was there before `seen` (invariant g)."""
+        doubted = self._stale.get(decider, -1) >= seen
+        if doubted:
+            self._stale[key] = offset
+        else:
+            self._stale.pop(key, None)
+        if self._hole_end > seen:
+            self._unsure.add(key)
+        else:
+            self._unsure.discard(key)
 
     def repeated(self, record: Record) -> None:
         """A record of the config topic that was stored before: it does not count (invariant e)."""
-        self._seen = record.offset + 1
+        self._see(record)
         if isinstance(records.event(record.key, record.value), records.Configured | records.Targeted):
-            self._stale[record.key or b""] = None
+            self._stale[record.key or b""] = record.offset
 
     def repairs(self) -> list[Due]:
         """What counts under each key that is stale."""
         due = []
-        for key in self._stale:
+        for key in self._stale.keys() - self._unsure:
             counts = self._counted.get(key, NOTHING)
-            due.append(Due((key, counts.value), Repair(self._seen, counts.version)))
+            due.append(Due((key, counts.value), Repair(self.seen, counts.version)))
         return due
 
     def was_overtaken(self, condition: Condition) -> bool:
@@ -195,4 +216,4 @@ class Folding:
             for name, (config, version) in sorted(self._configs.items())
         }
         topics = {name: tuple(sorted(found)) for name, found in self._topics.items() if found}
-        return Board(connectors, dict(self._statuses), topics, dict(self._levels), self._seen)
+        return Board(connectors, dict(self._statuses), topics, dict(self._levels), self.seen)

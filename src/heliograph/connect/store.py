@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -79,6 +80,8 @@ class Store:
                 self._stale_since = time.monotonic()
             if self._changed:
                 self.board, self._changed = self._folding.board(), False
+            elif self.board.seen != self._folding.seen:  # changes are decided on all that was read
+                self.board = replace(self.board, seen=self._folding.seen)
             return self.board
 
     def _read(self) -> None:
