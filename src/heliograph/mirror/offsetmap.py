@@ -140,16 +140,19 @@ def decode(value: bytes | None) -> list[Span]:
         numbers = msgspec.msgpack.decode(value or b"", type=list[int])
     except ValueError:
         return []
+    if len(numbers) % 3:
+        return []
     spans: list[Span] = []
     source = target = 0
-    for at in range(0, len(numbers), 3):
-        if at + 3 > len(numbers):
-            return []
-        source, target, length = source + numbers[at], target + numbers[at + 1], numbers[at + 2]
-        if length <= 0 or source < 0 or target < 0 or max(source, target) + length > OFFSETS:
+    each = iter(numbers)
+    for hole, foreign, length in zip(each, each, each, strict=True):
+        source, target = source + hole, target + foreign
+        if length <= 0 or source < 0 or target < 0:
             return []
         spans.append(Span(source, target, length))
         source, target = source + length, target + length
+        if source > OFFSETS or target > OFFSETS:
+            return []
     return spans
 
 

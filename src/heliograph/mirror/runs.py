@@ -131,16 +131,15 @@ class Runs:
     def _spread(self, old: int, room: int) -> npt.NDArray[np.int64]:
         """Indices of about `room` of the first `old` runs, one for each step of the logarithm of their age."""
         targets = np.frombuffer(self._targets, dtype=np.int64)
-        ages = np.log((targets[-1] + 1 - targets[:old]).astype(np.float64))
+        ages = np.log((targets[-1] + 1 - targets[:old]).astype(np.float64))  # falling
         narrow, wide = 0.0, max(float(ages[0]), 1.0)
         for _ in range(WIDTH_STEPS):
             width = (narrow + wide) / 2
-            if len(np.unique((ages / width).astype(np.int64))) > max(room, 2):
+            if len(_firsts(ages, width)) > max(room, 2):
                 narrow = width
             else:
                 wide = width
-        _, first = np.unique((ages / wide).astype(np.int64), return_index=True)
-        return np.unique(np.append(first, 0)).astype(np.int64)
+        return _firsts(ages, wide)
 
     # ---------------------------------------------------------------- what it says
 
@@ -184,6 +183,12 @@ class Runs:
 
     def _at(self, i: int) -> Span:
         return Span(self._sources[i], self._targets[i], self._lengths[i])
+
+
+def _firsts(ages: npt.NDArray[np.float64], width: float) -> npt.NDArray[np.int64]:
+    """Where each step of this width begins."""
+    steps = (ages / width).astype(np.int64)
+    return np.append(0, np.flatnonzero(np.diff(steps)) + 1).astype(np.int64)
 
 
 def _all(begin: int, end: int) -> npt.NDArray[np.int64]:
