@@ -429,7 +429,8 @@ Bound = tuple[str, AclOperation, AclPermissionType]
 
 
 def bind(kafka: Kafka, *bindings: AclBinding) -> None:
-    for future in AdminClient(kafka.confluent()).create_acls(list(bindings)).values():
+    admin = AdminClient(kafka.confluent())  # an admin that is collected takes its futures with it
+    for future in admin.create_acls(list(bindings)).values():
         future.result(30)
 
 
@@ -442,7 +443,8 @@ def bound(kafka: Kafka, name: str) -> set[Bound]:
     any_of = AclBindingFilter(
         ResourceType.TOPIC, name, LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
     )  # fmt: skip
-    found = AdminClient(kafka.confluent()).describe_acls(any_of).result(30)
+    admin = AdminClient(kafka.confluent())
+    found = admin.describe_acls(any_of).result(30)
     return {(one.principal, one.operation, one.permission_type) for one in found}
 
 

@@ -12,7 +12,7 @@ from heliograph.errors import BrokerError, HeliographError, Unreachable
 from heliograph.sync.configs import ConfigSync, changes, creation_configs, needs_durability
 from heliograph.sync.putback import PutBackConfigs
 from heliograph.types import Cluster, Demux, Flow
-from heliograph.wire import Client, ConfigEntry, Metadata, PartitionMeta, TopicMeta
+from heliograph.wire import Client, ConfigEntry, Foreseen, Metadata, NewTopic, PartitionMeta, TopicMeta
 from heliograph.wire.codes import broker_error
 
 FLOW = Flow(Cluster("us"), Cluster("eu"))
@@ -266,6 +266,7 @@ class FakeCluster:
         self.replicas = replicas
         self.altered: list[dict[str, dict[str, str | None]]] = []
         self.refuses: set[str] = set()  # topics or settings
+        self.defaults: dict[str, ConfigEntry] = {}  # of a new topic; none: we may not ask
 
     def describe_topic_configs(
         self, names: Iterable[str], *, inherited: bool = False
@@ -284,6 +285,10 @@ class FakeCluster:
         if wanted:
             self.altered.append({name: dict(settings) for name, settings in wanted.items()})
         return done
+
+    def foresee_topics(self, specs: Iterable[NewTopic]) -> dict[str, Foreseen | BrokerError]:
+        refused = broker_error(29)
+        return {one.name: Foreseen(1, 1, self.defaults) if self.defaults else refused for one in specs}
 
     def metadata(self, names: Iterable[str]) -> Metadata:
         part = PartitionMeta(1, 0, tuple(range(self.replicas)), (0,), 0)
@@ -358,6 +363,18 @@ def test_shorter_retention_is_refused_with_both_values_and_the_rest_is_followed(
     target.topics["us.a"]["retention.ms"] = default(DAY)
     sync.sync({"a": "us.a"})
     assert sync.refusals == {}
+
+
+@pytest.mark.parametrize(("standard", "followed"), [(WEEK, True), ("-1", True), ("1", False), (None, False)])
+def test_a_default_that_brokers_do_not_say_is_that_of_a_new_topic(standard: str | None, followed: bool) -> None:
+    """Brokers without log.retention.ms do not say what a topic's retention.ms falls back to."""
+    source = FakeCluster({"a": {"retention.ms": default(WEEK)}})
+    target = FakeCluster({"us.a": {"retention.ms": own(DAY)}})
+    target.defaults = {} if standard is None else {"retention.ms": default(standard)}
+    sync = a_sync(FLOW, source, target, [])
+    assert sync.sync({"a": "us.a"}) == followed
+    if standard == "1":
+        assert f"the default of retention.ms (1) instead of {DAY}" in sync.refusals["us.a"][0].why
 
 
 def test_replicas_of_the_target_count() -> None:

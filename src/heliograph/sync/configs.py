@@ -11,7 +11,7 @@ A new remote topic has no records yet: it is created with the source's retention
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import structlog
@@ -20,7 +20,7 @@ from heliograph import policy
 from heliograph.errors import BrokerError
 from heliograph.sync import retention
 from heliograph.types import Flow
-from heliograph.wire import Client, ConfigEntry
+from heliograph.wire import Client, ConfigEntry, NewTopic
 from heliograph.wire.codes import INVALID_CONFIG
 
 log = structlog.get_logger()
@@ -37,6 +37,7 @@ SHORTEN_RETENTION = "sync.topic.configs.shorten.retention"  # the key of Flow.sh
 _AT_ONCE = 200
 
 Entries = Mapping[str, ConfigEntry]
+Described = Mapping[str, dict[str, ConfigEntry] | BrokerError]  # by topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,7 @@ class ConfigSync:
 
     def _sync(self, pairs: Mapping[str, str]) -> set[str]:
         theirs = self._source.describe_topic_configs(pairs)
-        ours = self._target.describe_topic_configs(pairs.values(), inherited=True)
+        ours = self._with_defaults(theirs, self._target.describe_topic_configs(pairs.values(), inherited=True), pairs)
         replicas = self._replicas(pairs.values())
         wanted: dict[str, dict[str, str | None]] = {}
         for topic, remote in pairs.items():
@@ -247,6 +248,34 @@ class ConfigSync:
             if found.wanted:
                 wanted[remote] = found.wanted
         return self._alter(wanted, {remote: topic for topic, remote in pairs.items()})
+
+    def _with_defaults(self, theirs: Described, ours: Described, pairs: Mapping[str, str]) -> Described:
+        """With the defaults that a retention would fall back to and that brokers do not say: `log.retention.hours` is
+        not among the synonyms of `retention.ms` unless `log.retention.ms` is set."""
+        unknown: set[tuple[str, str]] = set()
+        for topic, remote in pairs.items():
+            source, target = theirs[topic], ours[remote]
+            if isinstance(source, BrokerError) or isinstance(target, BrokerError):
+                continue
+            followed = (key for key, value in _carried(self.flow, source) if value is None and key in retention.KEYS)
+            unknown |= {(remote, key) for key in followed if key in target and target[key].inherited is None}
+        if not unknown:
+            return ours
+        defaults = self._defaults(next(iter(unknown))[0])
+        filled = dict(ours)
+        for remote, key in unknown:
+            entries = filled[remote]
+            if isinstance(entries, dict):
+                filled[remote] = entries | {key: replace(entries[key], inherited=defaults.get(key))}
+        return filled
+
+    def _defaults(self, remote: str) -> dict[str, str | None]:
+        """What a new topic would have: brokers say that of a creation that they only validate. Nothing: they do not."""
+        asked = f"{remote[:200]}.default"
+        found = self._target.foresee_topics([NewTopic(asked)])[asked]
+        if isinstance(found, BrokerError) or found.configs is None:
+            return {}
+        return {key: entry.value for key, entry in found.configs.items()}
 
     def _replicas(self, remotes: Collection[str]) -> dict[str, int]:
         """Of the partition that has fewest. Asked only if it matters."""

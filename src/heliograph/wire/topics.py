@@ -244,7 +244,8 @@ def _inherited(entry: Any) -> str | None:
     """What the topic would have without a value of its own, in the topic's unit.
 
     Synonyms are broker settings in the order in which they win, and some are in other units: `retention.ms` is
-    `log.retention.ms`, which is null unless set, then `log.retention.minutes`, then `log.retention.hours`.
+    `log.retention.ms`, which is null unless set, then `log.retention.minutes`, then `log.retention.hours`. Brokers of
+    Kafka 4.x leave out the latter two if the first is not set: then it is not known here.
     """
     others = [each for each in entry.synonyms if int(each.source) != _OF_THE_TOPIC and each.value is not None]
     others.sort(key=lambda each: _unit_ms(str(each.name)))  # stable: a smaller unit wins, wherever it is set
