@@ -12,7 +12,7 @@ import pytest
 
 from heliograph.batch import Chunk, Limits, Record, encode, header, patch, warm
 from heliograph.batch.codec import LIMIT_BYTES, NONE, ZSTD
-from heliograph.batch.demux import Targets, demux
+from heliograph.batch.demux import STRANGE_BYTES, Targets, demux
 from heliograph.batch.labels import Stamp
 from heliograph.batch.mux import mux
 from heliograph.batch.records import decode
@@ -123,3 +123,15 @@ def test_a_record_that_is_too_large_is_refused_also_where_its_neighbours_are_pac
     with pytest.raises(RecordTooLarge) as caught:
         list(pieces(shares.buffers[0], Limits(max_batch_bytes=1_048_588), shares.codec))
     assert caught.value.context["offset"] == 0
+
+
+def test_records_without_labels_are_named_in_bounded_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each becomes an object of Python: a response full of them comes in pieces, a batch with too many is refused."""
+    monkeypatch.setattr("heliograph.batch.demux.MOST_STRANGE", 50)
+    data = b"".join(encode([Record(10 * n + k, 1, b"k", b"v") for k in range(10)], codec=ZSTD) for n in range(5))
+    found = demux(data, Targets([ORIGIN]), keep=False, most_bytes=20 * STRANGE_BYTES)
+    assert [one.record.offset for one in found.strange] == list(range(20))
+    assert found.next_offset == 20
+    many = encode([Record(70 + k, 1, b"k", b"v") for k in range(51)], codec=ZSTD)
+    with pytest.raises(CorruptBatch, match=r"offset 70 .* 51 of its records have no labels"):
+        demux(many, Targets([ORIGIN]), keep=False)

@@ -414,3 +414,17 @@ def test_lanes_that_write_to_one_partition_take_turns_and_never_share_a_request(
     for p in range(12):
         assert lanes[p].acked.sequence == 4
     assert all(a != b for a, b in pairwise(firsts))
+
+
+def test_an_answer_that_does_not_reach_the_strands_that_are_further_is_no_sign_of_a_corrupt_batch(stage: Stage) -> None:
+    """It was asked for by a strand that is not read any more when it comes."""
+    slow, *others = stage.lanes
+    stage.log.grow(6, value_bytes=100)
+    bundle = stage.source._bundles[slow.spec.tp]
+    stage.source.leave(slow)
+    for lane in others:
+        lane.fetch_offset = 1 << 30
+    part = Fetched("t", 0, 0, 10, 10, 0, (), encode([Record(0, 1, b"k", b"v")]), offset=0)
+    for _ in range(5):
+        stage.source._take(bundle, others, part, 1 << 20)
+    assert all(lane.state is State.FLOWING for lane in others)

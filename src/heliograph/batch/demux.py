@@ -26,6 +26,11 @@ from heliograph.types import TopicPartition
 
 _I64 = struct.Struct(">q")
 
+# Records that cannot be put back become Python objects. Each counts as this many bytes of what a response unpacks to,
+# and a batch with more of them than this is refused: a producer without labels could fill the memory otherwise.
+STRANGE_BYTES = 512
+MOST_STRANGE = 100_000
+
 
 class Targets:
     """Where records may go, by the topic and partition that they came from; the index is that of the share."""
@@ -148,6 +153,9 @@ class _Demux(Sharing):
     def _set_aside(self, batch: memoryview, head: header.Header, rows: Any) -> None:
         from heliograph.batch import labelling
 
+        if len(rows) > MOST_STRANGE or head.count > 10 * MOST_STRANGE:  # all of them are decoded for the sake of these
+            raise self._corrupt(head, f"{len(rows):,} of its records have no labels that can be followed")
+        self._made += len(rows) * STRANGE_BYTES
         by_offset = {record.offset: record for record in decode(batch, check_crc=False)}
         for row in rows:
             record = by_offset[head.base_offset + int(row[labelling.R_DELTA])]

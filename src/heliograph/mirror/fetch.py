@@ -397,7 +397,7 @@ class Source:
             moved = [(lane, chunk) for lane, chunk in brought.chunks if chunk.next_offset > lane.fetch_offset]
             if moved or brought.strange or brought.unknown:
                 self._incomplete.pop(tp, None)
-            else:
+            elif any(lane.fetch_offset == part.offset for lane in takers):  # the others may be further than it reaches
                 self._widen(bundle, part)
             now_ms = time.time_ns() // 1_000_000
             for lane, chunk in moved:
