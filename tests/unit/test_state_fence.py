@@ -30,6 +30,9 @@ class Topic:
     def append(self, partition: int, pairs: Pairs) -> None:
         self.pairs.extend(pairs)
 
+    def is_reread(self, partition: int, offset: int) -> bool:
+        return False
+
     def news(self) -> list[tuple[int, Record]]:
         begin, self.read_to = self.read_to, len(self.pairs)
         return [(0, Record(begin + n, 0, *pair, ())) for n, pair in enumerate(self.pairs[begin:])]
