@@ -167,3 +167,22 @@ def test_a_task_that_gives_up_waiting_is_not_told_to_go(monkeypatch):
     read.set()
     wait_until(lambda: not any(thread.name == "release" for thread in threading.enumerate()), what="the answer")
     assert task.words == []
+
+
+def test_an_unforeseen_exception_does_not_end_the_search_for_topics(monkeypatch):
+    """The thread died of it, and no topic was found any more."""
+    one = coordinator()
+    found, waits = [], iter([False, False, True])
+    monkeypatch.setattr(one, "_wait_stopping", lambda wait: next(waits))
+
+    def survey_topics():
+        if not found:
+            found.append("raised")
+            raise KeyError("a field that is not there")
+        return survey("t")
+
+    monkeypatch.setattr(one._topics, "survey", survey_topics)
+    monkeypatch.setattr(one._amends, "judge", lambda seen: seen)
+    monkeypatch.setattr(one, "_observe", lambda seen: None)
+    one._watch()
+    assert [route.tp.topic for route in one._survey.routes] == ["t"]

@@ -64,6 +64,7 @@ from heliograph.survey.stages import put_back, survey_of
 from heliograph.survey.topics import Route, Survey
 from heliograph.types import Flow, TopicPartition
 from heliograph.wire import Client
+from heliograph.wire.internal_errors import InternalErrors
 
 log = structlog.get_logger()
 
@@ -133,6 +134,7 @@ class Coordinator:
         self._dealing = threading.Lock()  # shares are numbered in the order in which they are dealt
         self._dealt = 1
         self.generation = 1  # of the file; whoever changes the flow says which
+        self._unforeseen = InternalErrors(f"watch-{flow.name}")
         self._watcher = threading.Thread(target=self._watch, name=f"watch-{flow.name}", daemon=True)
 
     def _make_specialists(self) -> Specialists:
@@ -438,12 +440,12 @@ class Coordinator:
                 continue
             began = time.monotonic()
             try:
-                survey = self._amends.judge(self._topics.survey())
-            except HeliographError as error:
-                self._troubled("looking for topics", error)
+                self._take(self._amends.judge(self._topics.survey()))
+            except Exception as error:  # noqa: BLE001 - top of a loop: a thread that dies finds no topic any more
+                known = error if isinstance(error, HeliographError) else self._unforeseen.answer(error)
+                self._troubled("looking for topics", known)
                 wait = min(max(wait, TROUBLE_BACKOFF_S[0]) * 2, TROUBLE_BACKOFF_S[1])
                 continue
-            self._take(survey)
             # From the beginning of one look to that of the next, as MM2 counts: a look takes a second where many wait.
             wait = max(self._interval() - (time.monotonic() - began), SOONEST_LOOK_S)
 

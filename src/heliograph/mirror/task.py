@@ -193,8 +193,11 @@ class Task:
             LEFT_OVER.extend(self._pump())
             self._finish()
             LEFT_OVER.extend(self._ledger())
-        except (HeliographError, OSError) as error:
-            log.warning("ended before it had handed over", flow=self.assignment.flow, why=str(error))
+        except Exception as error:
+            known = isinstance(error, HeliographError | OSError)
+            log.warning(
+                "ended before it had handed over", flow=self.assignment.flow, why=str(error), exc_info=not known
+            )
         finally:
             self._close()
 
