@@ -110,7 +110,7 @@ class Brokers:
 
 class Link:
     def __init__(self, *_: object) -> None:
-        self.gone = False
+        self.gone, self.may_send, self.may_write_positions = False, True, True
 
     def heard(self) -> list[Any]:
         return []
@@ -305,6 +305,12 @@ class ModelTask:
         if self.answers:
             self.task._target.received(NODE, None, self.answers.popleft())
             self.task._dispatch()
+
+    def answer_notes(self) -> None:
+        """The target stores what the task wrote down, in the oldest request."""
+        parts = self.out.sent.popleft()
+        self.task._target.received(NODE, None, [Produced(*tp, 0, 0, -1, -1, "", ()) for *tp, _ in parts])
+        self.task._dispatch()
 
     def cut(self, delivered: int = 0, late: int = 0) -> None:
         """The connection ends: so many requests arrived before it, so many wait inside the broker, no answer comes."""
