@@ -375,6 +375,7 @@ class Task:
                 self._retry_later(lane)
             case happened.Probe():
                 self._resynchronise([lane], at_once=True)
+        self._source.place_others(lane)
 
     # ---------------------------------------------------------------- the producer-state probe (rule D)
 
