@@ -31,6 +31,27 @@ def started(patched: pytest.MonkeyPatch, batches: list[tuple[int, int]] = TENS, 
 # ---------------------------------------------------------------- the broker's memory
 
 
+@pytest.mark.parametrize("target_offset", [0, -1], ids=["known", "not known"])
+def test_what_the_leader_alone_has_is_not_taken_for_stored(monkeypatch: pytest.MonkeyPatch, target_offset: int) -> None:
+    """A position may not say where the copy ended, of another version or behind a gap."""
+    killed = started(monkeypatch)
+    killed.fetch()
+    killed.push()
+    killed.deliver()
+    target = killed.target
+    target.unreplicated = len(target.log)
+    model = ModelTask(monkeypatch, TENS, target, Position(0, PRODUCER, 0, 0, TOPIC_ID, target_offset))
+    model.run_calls()
+    assert model.lane.state is State.LOST
+    assert "the followers have the log up to offset 0" in model.lane.write_trouble
+    target.log.clear()  # the leader died, and a follower leads
+    target.batches.clear()
+    target.forget()
+    target.unreplicated = 0
+    model.finish()
+    once_each(target, model.end)
+
+
 class Moved:
     """The leader of the copy is another broker, which has forgotten the producer id."""
 

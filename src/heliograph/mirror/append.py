@@ -8,8 +8,8 @@ to history.
 
 Invariants:
   a. Batches of one lane travel on one connection in the order of their sequences; a lane changes it with no answer due,
-     also when its leader moves. A new leader gets one batch until it has acknowledged one (invariant c of `mirror.lane`):
-     its memory of producer ids is its own.
+     also when its leader moves. A new leader gets one batch until it has acknowledged one (invariant c of
+     `mirror.lane`): its memory of producer ids is its own.
   b. A request holds at most one batch of a partition, also where several lanes write to it (a topic that is divided).
   c. A lane's answer is used only while the lane still holds the batch it is about. Otherwise it only says that one
      answer less is due (`Lane.heard`).
