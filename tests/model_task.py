@@ -74,6 +74,7 @@ class BlockingCalls:
 
 class Connection:
     round_trip_s = 0.1
+    wants_write = False  # a request that the socket has not taken
 
     def __init__(self) -> None:
         self.sent: deque[Any] = deque()
@@ -90,6 +91,7 @@ class Brokers:
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], selector: Any, owner: Any) -> None:
         self.cluster, self.client, self.trouble, self.metadata = cluster, None, None, None
+        self.owner = owner
         self.the_connection = Connection()
         self.errands = BlockingCalls(cluster.alias)
 
@@ -101,6 +103,11 @@ class Brokers:
 
     def out_of_reach(self, tp: TopicPartition, now: float) -> bool:
         return False
+
+    def drop(self, node: int, error: HeliographError) -> None:
+        self.the_connection = Connection()  # dialled again at once
+        self.owner.lost(node, error)
+        self.owner.opened(node, self.the_connection)
 
     def refresh(self) -> None: ...
     def watch(self, node: int) -> None: ...

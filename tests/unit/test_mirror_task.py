@@ -325,6 +325,25 @@ def test_nothing_is_sent_after_a_freeze_before_the_target_was_asked(monkeypatch:
     once_each(model.target, model.end)
 
 
+def test_what_the_socket_had_not_taken_before_a_freeze_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process may have copied it meanwhile, to a broker that has forgotten the producer id."""
+    model = started(monkeypatch)
+    model.step()
+    model.fetch()
+    model.push()
+    before = model.out
+    before.wants_write = True
+    model.freeze()
+    model.turn()
+    assert model.out is not before, "the connection has ended, and the request with it"
+    assert model.lane.unanswered
+    other = ModelTask(monkeypatch, TENS, model.target)
+    other.finish()
+    model.target.forget()
+    model.finish()
+    once_each(model.target, model.end)
+
+
 def test_a_probe_of_before_a_freeze_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ModelTask(monkeypatch, TENS, position=Position(0, PRODUCER, 0, 0, TOPIC_ID, 0))
     model.probes.work()  # nothing is there

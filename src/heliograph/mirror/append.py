@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk
 from heliograph.batch.loading import ready
-from heliograph.errors import BatchError, HeliographError, RecordTooLarge, WireError
+from heliograph.errors import BatchError, ConnectionLost, HeliographError, RecordTooLarge, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.events import AllAnswered, Appended, DiskFailed, Events, LostTrack, OverLimit, Parked
@@ -155,6 +155,13 @@ class Target:
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+
+    def drop_unsent(self) -> None:
+        """After a pause of the process: what sockets have not taken was decided before it, positions among it. Their
+        connections end, which is the only way to take it back."""
+        for key, pusher in list(self._pushers.items()):
+            if pusher.connection.wants_write:
+                self.brokers.drop(key, ConnectionLost("this process stood still while a request was being sent"))
 
     @property
     def outstanding(self) -> int:
