@@ -13,6 +13,7 @@ import pytest
 from heliograph.batch import Chunk, Limits, Record, encode
 from heliograph.mirror import fetch, memory
 from heliograph.mirror.assignment import LaneSpec
+from heliograph.mirror.events import LostTrack
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.memory import PATIENCE_FIRST_S, Memory
@@ -209,6 +210,26 @@ def test_a_backlog_does_not_keep_live_partitions_from_being_read(clock: Clock) -
         assert live.session.max_bytes == FETCH_BYTES
 
 
+def comes_back(source: Source, leader: Leader, clock: Clock, lane: Lane, others: list[Lane]) -> bool:
+    """Whether it is fetched and sent again within some turns, beside the others."""
+    for _ in range(50):
+        for _ in range(5):
+            pump(source, leader, clock, 1)
+            while source._events:
+                event = source._events.popleft()
+                if isinstance(event, LostTrack):
+                    source.leave(event.lane)
+                    if event.lane is lane:  # the probe's answer
+                        lane.found(2)
+                        source.reopen(lane)
+        send(source, lane, 3)
+        for other in others:
+            send(source, other, 8)
+        if lane.acked.next_offset:
+            return True
+    return False
+
+
 def test_partitions_whose_target_takes_nothing_give_up_memory_that_others_need(clock: Clock) -> None:
     """A target broker is away: its partitions must not fill the memory for good."""
     lanes = [a_lane(n) for n in range(40)]
@@ -224,14 +245,39 @@ def test_partitions_whose_target_takes_nothing_give_up_memory_that_others_need(c
                 send(source, lane, 8)
         assert min(lane.acked.next_offset for lane in others) > 100, "the others go on"
         assert all(lane.acked.next_offset == 0 for lane in stuck)
-        for lane in stuck:  # it is back
-            for _ in range(3):
-                pump(source, leader, clock, 5)
-                send(source, lane, 3)
-                for other in others:
-                    send(source, other, 8)
-        assert all(lane.acked.next_offset > 0 for lane in stuck)
+        for back, lane in enumerate(stuck):  # one after the other is back
+            assert comes_back(source, leader, clock, lane, [*others, *stuck[:back]])
         assert all(lane.acked.sequence == lane.acked.next_offset for lane in lanes), "each record once, in order"
+
+
+def test_also_those_that_have_passed_over_what_is_stored_and_sent_nothing_yet(clock: Clock) -> None:
+    """Their positions do not have what they passed over, so they go through the probe again."""
+    lanes = [a_lane(n) for n in range(40)]
+    stuck, others = lanes[:20], lanes[20:]
+    for lane in stuck:
+        lane.lose_track()
+        lane.found(2)
+    with a_source(lanes) as (source, leader):
+        leader.line = [lane.spec.tp for lane in stuck]
+        pump(source, leader, clock, 60)
+        assert held(source) > TASK_BYTES - LEAST_ROOM_BYTES, "all of it is theirs"
+        assert not any(lane.can_discard for lane in stuck)
+        leader.line = [lane.spec.tp for lane in lanes]
+        for _ in range(int(PATIENCE_FIRST_S * 50) + 100):
+            pump(source, leader, clock, 1)
+            while source._events:
+                event = source._events.popleft()
+                if isinstance(event, LostTrack):
+                    source.leave(event.lane)
+            for lane in others:
+                send(source, lane, 8)
+        assert min(lane.acked.next_offset for lane in others) > 10, "the others go on"
+        assert all(lane.acked.next_offset == lane.acked.sequence == 0 for lane in stuck)
+        lost = next(lane for lane in stuck if lane.state is State.LOST)
+        lost.found(2)  # its target is back
+        source.reopen(lost)
+        assert comes_back(source, leader, clock, lost, others)
+        assert lost.acked.sequence == lost.acked.next_offset > 2, "each record once, in order"
 
 
 # -------------------- the account itself
@@ -289,8 +335,6 @@ def test_what_was_passed_over_as_stored_is_not_dropped() -> None:
     account = Memory([lane])
     account.note(lane)
     assert not lane.can_discard
-    for now in (0.0, memory.PATIENCE_MOST_S):
-        assert account.stuck(0, now, history=True) == []
     sent = lane.next_batch(lambda *_: False)
     assert sent is not None
     assert lane.can_discard

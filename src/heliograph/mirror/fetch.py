@@ -34,6 +34,7 @@ from heliograph.mirror.events import (
     Events,
     Gap,
     Jump,
+    LostTrack,
     Parked,
     StrangeRecords,
     Truncated,
@@ -178,7 +179,8 @@ class Source:
                 self._pull(self._pullers[key])
 
     def _give_up(self, lanes: list[Lane]) -> None:
-        """Drop what they have queued, so that other partitions can use the memory; it is fetched again later."""
+        """Drop what they have queued, so that other partitions can use the memory; it is fetched again later. Behind
+        the probe where the position does not have what it passed over."""
         if lanes:
             log.info(
                 "dropping queued records of partitions whose target takes none; they are fetched again later",
@@ -186,6 +188,11 @@ class Source:
                 bytes=sum(lane.queued_bytes for lane in lanes),
             )  # fmt: skip
         for lane in lanes:
+            if not lane.can_discard:
+                lane.lose_track()
+                self._memory.note(lane)
+                self._events.append(LostTrack(lane, lane.generation))
+                continue
             lane.discard()
             self._probed.add(lane)
             self._memory.note(lane)

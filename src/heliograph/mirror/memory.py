@@ -11,7 +11,7 @@ Invariants:
      makes progress.
   c. With nothing held and nothing under way there is room, whatever the pool's size.
   d. A lane that holds memory and does not move (its target partition has no leader, say) gives it up after a while:
-     what it holds can be fetched again, and the other partitions need the memory.
+     what it holds can be fetched again, behind the probe where it has passed over something since the last one.
 
 Pure.
 """
@@ -108,7 +108,7 @@ class Memory:
             return []
         moved, found = False, []
         for lane, (was_history, _) in self._held.items():
-            if was_history != history or not (lane.chunks and lane.can_discard):
+            if was_history != history or not lane.chunks:
                 continue
             place = lane.acked.next_offset, lane.next_sequence
             then, left = before.get(lane, (place, self._left_bytes))
