@@ -88,3 +88,13 @@ def test_records_of_0_1_claim_nothing(log: Log) -> None:
     assert old.claim == 0
     leadership.hear(Record(0, 0, presence._key(FLOW, "old"), b'{"host":"h","pid":1,"since":0,"at":0}', ()))
     assert leadership.judge(), "it claims"
+
+
+def test_another_configuration_does_not_lead_beside_the_first(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is applied to the process that stands by first: which of the two stays is another question."""
+    first, second = Process(log), Process(log)
+    first.start()
+    second.start()
+    second.presence.flow = FLOW.__class__(FLOW.source, FLOW.target, copies=False)
+    second.live()
+    assert (first.leads, second.leads) == (True, False)

@@ -1,4 +1,5 @@
-"""Which of the processes that run a flow with the same configuration copies it. The others stand by.
+"""Which of the processes that run a flow copies it. The others stand by, whatever their configuration is: which of two
+configurations stays is `flow.tenure`'s to decide.
 
 A target that remembers our producer ids refuses a second copy by itself. One that has forgotten them, since the records
 are old, accepts it (`mirror.producer_state`): two processes that copy at the same time would store old records twice.
@@ -27,7 +28,6 @@ from dataclasses import dataclass
 import structlog
 
 from heliograph.batch import Record
-from heliograph.flow.changes import digest
 from heliograph.flow.presence import GONE_S, Holder, Presence, holder_of, process_of
 from heliograph.mirror.link import MUTE_S
 
@@ -116,9 +116,9 @@ class Leadership:
 
     def _rivals(self, now: float) -> list[Claim]:
         """Claims of other processes that are there. One that is found dead leaves its tasks behind for a moment."""
-        does, found = digest(self._presence.flow), []
+        found = []
         for process, one in list(self._known.items()):
-            if process == self._presence.process or one.holder.is_this_process or one.holder.digest != does:
+            if process == self._presence.process or one.holder.is_this_process:
                 continue
             if one.holder.is_dead:
                 del self._known[process]
