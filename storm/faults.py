@@ -38,6 +38,7 @@ class Done:
     by_kind: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     words: list[str] = field(default_factory=list)  # of faults that could not be done or undone
+    trouble: list[str] = field(default_factory=list)  # what the mirror should have refused
     last_ended: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -180,9 +181,7 @@ class Faults:
         first = self._copying(fault)
         other = next(name for name in self._mirror.files if name != self._mirror.file)
         if fault.variant < 0.4:
-            refused = self._mirror.launch(other)
-            if refused.wait_ended(VICTIM_S) != 2:
-                self.done.words.append(f"{refused.folder.name}: another file was not refused: {refused.words(5)}")
+            self._refused(self._mirror.launch(other))
             return
         with self._mirror.lock:  # from here on the first may end by itself
             second = self._mirror.launch(other, "--take-over")
@@ -192,6 +191,15 @@ class Faults:
             self.stopping.wait(fault.hold_s)
         finally:
             self._end(first, fault.draw < 0.5)
+
+    def _refused(self, run: Run) -> None:
+        try:
+            code = run.wait_ended(VICTIM_S)
+        except psutil.TimeoutExpired:
+            code = None
+            self._mirror.kill(run)
+        if code != 2:
+            self.done.trouble.append(f"{run.folder.name}: another file was not refused (exit {code}): {run.words(5)}")
 
     def _launch(self, file: str, *arguments: str) -> Run:
         """One more process, once it has tasks; killed if it gets none."""
