@@ -168,7 +168,7 @@ class Faults:
             self._mirror.restart()
 
     def _second_process(self, fault: Fault) -> None:
-        """Two processes share the flows for a while; then either goes, in order or not."""
+        """One process copies and a second stands by for a while; then either goes, in order or not."""
         first = self._copying(fault)
         second = self._launch(self._mirror.file)
         self.stopping.wait(fault.hold_s)
@@ -202,10 +202,10 @@ class Faults:
             self.done.trouble.append(f"{run.folder.name}: another file was not refused (exit {code}): {run.words(5)}")
 
     def _launch(self, file: str, *arguments: str) -> Run:
-        """One more process, once it has tasks; killed if it gets none."""
+        """One more process, once it copies or stands by; killed if it does neither."""
         run = self._mirror.launch(file, *arguments)
         try:
-            run.wait(lambda: run.workers(), what="tasks", timeout_seconds=VICTIM_S)
+            run.wait(lambda: run.workers() or _stands_by(run), what="tasks or standby", timeout_seconds=VICTIM_S)
         except (TimeoutError, AssertionError) as error:
             if run.process.poll() is None:
                 self._mirror.kill(run)
@@ -284,3 +284,7 @@ def restart(broker: Broker) -> None:
     except EmbeddedError:
         broker.kill()
         broker.start(120)
+
+
+def _stands_by(run: Run) -> bool:
+    return bool(run.flows()) and all(one["state"] == "standby" for one in run.flows())
