@@ -119,6 +119,9 @@ class PositionsLog:
             partitions=len({tp for tp, _ in lost}),
             fix="to start over, stop the flow and use `heliograph offsets reset`",
         )
+        for tp, position in lost:  # before the position: what a task that slept writes stays void for every reader
+            if (fence := self._fences.pair(tp, None, position)) is not None:
+                self._log.append(partition_for(key_of(self._alias, tp, self._under[0]), self.partitions), [fence])
         self._append(lost)
 
     def learn(

@@ -181,10 +181,12 @@ class Checkpoints:
         found: dict[Key, tuple[Checkpoint, Mark, tuple[int, int] | None]] = {
             key: (checkpoint, self._marks.get(key, Mark()), None) for key, checkpoint in self.known.items()
         }
+        read: list[tuple[Checkpoint, tuple[int, int]]] = []
         for place, record in self._unjudged:
             checkpoint = Checkpoint.read(record.key, record.value)
             whose = Checkpoint.read_key(record.key)
             if checkpoint is not None:
+                read.append((checkpoint, (place, record.offset)))
                 found[checkpoint.group, checkpoint.tp] = checkpoint, mark_of(record.headers), (place, record.offset)
             elif record.value is None and whose is not None:
                 found.pop(whose, None)
@@ -193,12 +195,22 @@ class Checkpoints:
                 self._strangers.add(place, record.offset, "it is no checkpoint")
         self._unjudged = []
         ours = {key: (*one, tp) for key, one in found.items() if (tp := self._concerns(one[0])) is not None}
-        limits = self._limits({c: tp for c, _, _, tp in ours.values()}, positions)
+        last = {one[2] for one in ours.values()}
+        replaced = [(c, at, tp) for c, at in read if at not in last and (tp := self._concerns(c)) is not None]
+        asked = {c: tp for c, _, _, tp in ours.values()} | {c: tp for c, _, tp in replaced}
+        limits = self._limits(asked, positions)
+        for (
+            checkpoint,
+            at,
+            _,
+        ) in replaced:  # a later record of the key counts; what cannot be true is named all the same
+            if checkpoint.downstream > limits[checkpoint]:
+                self._strangers.add(*at, f"further than the offset of {checkpoint.group} leads")
         void: list[Checkpoint] = []
-        for key, (checkpoint, mark, read, tp) in ours.items():
+        for key, (checkpoint, mark, place_read, tp) in ours.items():
             gone = self._is_over(mark, tp, checkpoint.tp, positions)
             if gone or checkpoint.downstream > limits[checkpoint]:
-                self._withdraw(key, checkpoint, read, gone=gone)
+                self._withdraw(key, checkpoint, place_read, gone=gone)
                 void.append(checkpoint)
             else:
                 self.known[key], self._marks[key] = checkpoint, mark
