@@ -64,7 +64,7 @@ def a_batch(client: Client, kafka: Kafka, topic: str) -> bytes:
 
 
 def sequenced(client: Client, batch: bytes) -> Iterator[bytes]:
-    """The batch again and again, as an idempotent producer sends it: only such a one is repeated after a lost answer."""
+    """The batch again and again, as an idempotent producer sends it: only such a one is repeated."""
     [(producer_id, epoch)] = client.init_producer_ids(1)
     for sequence in itertools.count():
         data = bytearray(batch)
