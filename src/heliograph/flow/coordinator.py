@@ -127,6 +127,7 @@ class Coordinator:
         self._outdated = False  # the plan was made of a survey that is no longer the last
         self._plans: dict[int, list[Assignment]] = {}
         self._epoch = 0
+        self._read_in_term = 0  # of the leadership: positions were read since it began
         self._trouble = ""
         self._course = Course()
         self._look_now = False  # for topics, whatever the interval says
@@ -159,8 +160,13 @@ class Coordinator:
 
     def _judge_leadership(self) -> None:
         led = self.leadership.leads
-        if self.leadership.judge() and not (self.tenure.lapsed or self.tenure.gone):
+        changed = self.leadership.judge()
+        self._tell_leadership(led)  # before the beat, which may fail: another process copies already
+        if changed and not (self.tenure.lapsed or self.tenure.gone):
             self._presence.beat()  # at once: others wait for it, or would claim as well
+
+    def _tell_leadership(self, led: bool) -> None:
+        """To tasks and the planner, if it changed."""
         if led == self.leadership.leads:
             return
         if led:
@@ -284,11 +290,12 @@ class Coordinator:
         """A process that was frozen looks first. One whose beats fail, since a leader is away, copies on: whoever wants
         to change the flow cannot reach that leader either."""
         try:
-            return self._lease.holds()
+            held = self._lease.holds()
         except HeliographError:
             if self._lease.frozen:
                 raise
-            return not self.tenure.gone
+            held = not self.tenure.gone
+        return held and self.leadership.leads  # it may have yielded just now, when it looked
 
     def _plannable(self) -> tuple[Route, ...]:
         if self._stopping or not self.leadership.leads:
@@ -302,8 +309,10 @@ class Coordinator:
     def _assign(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
         with self._lock:
             self._handover.expect({(a.epoch, a.task) for plan in self._plans.values() for a in plan})
-        if not self._handover.all_told:
+        terms = self.leadership.terms
+        if terms != self._read_in_term or not self._handover.all_told:  # another process may have copied meanwhile
             self._positions.catch_up()
+            self._read_in_term = terms
         self._amends.settle(routes)
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         if self._claims.claim(routes):
@@ -322,9 +331,9 @@ class Coordinator:
             if share := self._caps.share(task):
                 channel.send(Shares(self._dealt, share))
         with self._lock:
-            stopping, outdated = self._stopping, self._outdated
-        if stopping or outdated:
-            channel.send(Finish() if stopping else Turn())
+            ending, outdated = self._stopping or not self.leadership.leads, self._outdated
+        if ending or outdated:
+            channel.send(Finish() if ending else Turn())
         if (policies := self._policies) is not None:  # it may have been planned before
             channel.send(policies)
         self._helm.joined(channel)

@@ -56,6 +56,7 @@ class Leadership:
         self._highest = 0
         self._quiet_until = 0.0  # invariant c
         self.leads = False
+        self.terms = 0  # how often this process began to lead
         self.leader: Holder | None = None  # another process that copies the flow
 
     def hear(self, record: Record) -> None:
@@ -111,6 +112,7 @@ class Leadership:
         if mine is None or self._clock() < self._quiet_until:
             return
         if not self.leads:
+            self.terms += 1
             log.info("this process copies the flow", flow=self._name, claim=self._presence.claim)
         self.leads, self.leader = True, None
 
