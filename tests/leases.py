@@ -52,6 +52,8 @@ class Process:
         self.presence = log.presence(self.name)
         self.leadership = Leadership(self.presence, lambda: log.now)
         self._read = self._beats = 0
+        self.beat_at = log.now
+        self.digest = digest(FLOW)
 
     @property
     def leads(self) -> bool:
@@ -59,7 +61,8 @@ class Process:
 
     def beat(self) -> None:
         self._beats += 1
-        about = {"host": self.name, "pid": 1, "since": 0, "at": 0, "digest": digest(FLOW), "beats": self._beats}
+        self.beat_at = self._log.now
+        about = {"host": self.name, "pid": 1, "since": 0, "at": 0, "digest": self.digest, "beats": self._beats}
         self._log.append(self.name, {**about, "claim": self.presence.claim})
 
     def leave(self) -> None:

@@ -205,6 +205,27 @@ def test_a_process_that_leads_again_reads_how_far_others_copied(monkeypatch):
     assert read == [1, 2]
 
 
+def test_tasks_end_when_the_lease_cannot_be_reached_and_another_process_may_take_over(monkeypatch):
+    one, task = coordinator(), Heard()
+    one.joined((1, 0, 0), task)
+    monkeypatch.setattr(one.leadership, "stop_if_cut_off", lambda silent_s: yields(one)())
+    one._recover()
+    assert task.words == ["finish"]
+
+
+def test_a_process_that_stands_by_has_no_stalled_partitions(monkeypatch):
+    one, now = coordinator(), [0.0]
+    monkeypatch.setattr(one._observer, "clock", lambda: now[0])
+    one._take(survey("t"))
+    one._observer.copy({TopicPartition("t", 0): TopicPartition("a.t", 0)})
+    one.leadership.leads = False
+    for _ in range(20):
+        now[0] += 3.0
+        one._recover()
+        one._observer.looked({TopicPartition("t", 0): 10}, now[0])
+    assert one.status().stalled == 0
+
+
 # ---- handing over
 
 

@@ -434,8 +434,12 @@ class Coordinator:
             return [r.tp for r in self._survey.routes]
 
     def _recover(self) -> None:
-        """Partitions that stall while nothing is in their way get new tasks."""
+        """Partitions that stall while nothing is in their way get new tasks. Calls no cluster."""
+        led = self.leadership.leads
+        self.leadership.stop_if_cut_off(self._lease.silent_s)
+        self._tell_leadership(led)
         if not self.leadership.leads:
+            self._observer.freed(self._copied_partitions())  # they are not this process's to move
             return
         ill = self._recovery.due(self._observer.verdicts(self._look().because), time.monotonic())
         if ill:

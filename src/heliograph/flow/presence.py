@@ -127,12 +127,15 @@ class Presence:
         self.claim = 0  # of the leadership
         self._key = _key(flow, self.process)
         self._beats = 0
+        self._left = False
         self._now = now or Moment.now
         self.beat_at = self._now()  # when the last beat that the target has acknowledged began, or this did
 
     def beat(self) -> None:
         with self._lock:
             began = self._now()
+            if self._left:
+                return  # a chore that was late: the lease would stay behind
             if not self._log.partitions and not self._log.count():
                 self.beat_at = began
                 return  # not made yet: there are no positions either
@@ -154,7 +157,8 @@ class Presence:
             self.beat_at = began
 
     def leave(self) -> None:
-        """Best effort: what is not taken back runs out."""
+        """For good. Best effort: what is not taken back runs out."""
+        self._left = True
         if self._log.partitions:
             self._client.timeout_s = LEAVE_S
             with contextlib.suppress(HeliographError):
