@@ -313,6 +313,7 @@ class Coordinator:
         if terms != self._read_in_term or not self._handover.all_told:  # another process may have copied meanwhile
             self._positions.catch_up()
             self._read_in_term = terms
+        self._positions.repair()
         self._amends.settle(routes)
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         if self._claims.claim(routes):
