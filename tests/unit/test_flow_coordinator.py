@@ -226,6 +226,24 @@ def test_a_process_that_stands_by_has_no_stalled_partitions(monkeypatch):
     assert one.status().stalled == 0
 
 
+def test_a_process_that_stands_by_makes_no_deleted_topic_anew():
+    """Tasks of the other process may still write to it (invariant c of `survey.amends`)."""
+    one = coordinator()
+    assert not one._is_copied(TopicPartition("t", 0))
+    one.leadership.leads = False
+    assert one._is_copied(TopicPartition("t", 0))
+
+
+def test_a_process_that_stands_by_does_not_trim_the_offset_map(monkeypatch):
+    one, trimmed = coordinator(), []
+    monkeypatch.setattr(one._offsets, "trim", lambda: trimmed.append(one.leadership.leads))
+    chore = next(chore for chore in one._specialists._chores if chore.what == "offset map")
+    for leads in (True, False):
+        one.leadership.leads = leads
+        chore._action()
+    assert trimmed == [True]
+
+
 # ---- handing over
 
 

@@ -147,6 +147,7 @@ class Coordinator:
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
         made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
         made.resting = lambda: self._helm.stopped
+        made.leads = lambda: self.leadership.leads
         return made
 
     def _hear(self, record: Record) -> None:
@@ -414,6 +415,9 @@ class Coordinator:
         self._relay.send_all(Turn())
 
     def _is_copied(self, tp: TopicPartition) -> bool:
+        """Also where this process stands by: it cannot know of the other's tasks."""
+        if not self.leadership.leads:
+            return True
         with self._lock:
             planned = any(_reaches(lane, tp) for plan in self._plans.values() for a in plan for lane in a.lanes)
         return self._relay.turning or (planned and self._relay.busy)
