@@ -244,6 +244,18 @@ def test_a_process_that_stands_by_does_not_trim_the_offset_map(monkeypatch):
     assert trimmed == [True]
 
 
+def test_a_process_that_stands_by_shows_how_far_the_other_has_copied(monkeypatch):
+    """`run --until-current` would wait for ever."""
+    one, tp = coordinator(), TopicPartition("t", 0)
+    one._observer.copy({tp: TopicPartition("a.t", 0)})
+    monkeypatch.setattr(one._positions, "catch_up", lambda: {tp: Position(25, 7, 0, 25)})
+    one._follow()
+    assert [row.position for row in one.report().partitions] == [None]
+    one.leadership.leads = False
+    one._follow()
+    assert [row.position for row in one.report().partitions] == [25]
+
+
 # ---- handing over
 
 

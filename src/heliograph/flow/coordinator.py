@@ -70,6 +70,7 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
+FOLLOW_EVERY_S = 3.0  # how far another process has copied
 SOONEST_LOOK_S = 0.05  # for topics again, however long the last look took
 LOOKS_S = 86_400.0  # a flow that looks for topics less often than daily was told not to
 ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answer
@@ -146,6 +147,7 @@ class Coordinator:
         made.also("incidents", self._incidents.look, LOOK_EVERY_S)
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
         made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
+        made.also("standby", self._follow, FOLLOW_EVERY_S)
         made.resting = lambda: self._helm.stopped
         made.leads = lambda: self.leadership.leads
         return made
@@ -450,6 +452,12 @@ class Coordinator:
         if ill:
             log.warning("stalled for no reason: tasks begin anew", flow=self.flow.name, partitions=list(map(str, ill)))
             self._relay.send_all(Finish())  # not to hand over: what they hold is what stalls
+
+    def _follow(self) -> None:
+        """Where the process stands that copies: shown here too, and what `run --until-current` waits for."""
+        if not self.leadership.leads:
+            known = self._positions.catch_up()
+            self._observer.followed({tp: position.next_offset for tp, position in known.items()})
 
     def _watch(self) -> None:
         wait = self._interval()
