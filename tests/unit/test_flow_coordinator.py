@@ -213,6 +213,16 @@ def test_tasks_end_when_the_lease_cannot_be_reached_and_another_process_may_take
     assert task.words == ["finish"]
 
 
+def test_a_process_whose_query_failed_ends_its_tasks_and_lets_another_lead(monkeypatch):
+    one, task = coordinator(), Heard()
+    one.joined((1, 0, 0), task)
+    monkeypatch.setattr(one.leadership, "resign", lambda: yields(one)())
+    one.query("running")
+    assert task.words == []
+    one.query("restarting", "the streaming query ended: no memory")
+    assert task.words == ["finish"]
+
+
 def test_a_process_that_stands_by_has_no_stalled_partitions(monkeypatch):
     one, now = coordinator(), [0.0]
     monkeypatch.setattr(one._observer, "clock", lambda: now[0])

@@ -7,7 +7,7 @@ import pytest
 
 from heliograph.batch import Record
 from heliograph.flow import presence
-from heliograph.flow.leadership import MUTED_S, Leadership
+from heliograph.flow.leadership import ABSTAIN_S, MUTED_S, Leadership
 from heliograph.flow.presence import GONE_S, Holder
 from tests.leases import FLOW, Log, Process
 
@@ -156,6 +156,36 @@ def test_one_that_took_back_its_lease_is_followed_at_once(log: Log) -> None:
     first.leave()
     second.live()
     assert second.leads
+
+
+def test_one_whose_query_failed_lets_another_lead(log: Log) -> None:
+    first, second = Process(log), Process(log)
+    first.start()
+    second.start()
+    first.look()
+    first.leadership.resign()
+    assert "its query failed" in first.leadership.words
+    for _ in range(int(MUTED_S + ABSTAIN_S)):
+        assert not first.leads
+        log.now += 1
+        for one in (first, second):
+            one.live()
+    assert (first.leads, second.leads) == (False, True)
+
+
+def test_one_whose_query_failed_and_that_is_alone_leads_on(log: Log) -> None:
+    first, second = Process(log), Process(log)
+    first.start()
+    first.leadership.resign()
+    assert first.leads
+    second.beat()
+    first.look()
+    first.leadership.resign()  # and the other dies
+    for _ in range(int(MUTED_S + ABSTAIN_S)):
+        assert not first.leads
+        log.now += 1
+        first.live()
+    assert first.leads
 
 
 def test_records_of_0_1_claim_nothing(log: Log) -> None:

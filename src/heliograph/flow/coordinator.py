@@ -561,6 +561,10 @@ class Coordinator:
         """The supervisor's word on the flow's streaming query, and when it will be started again."""
         with self._lock:
             self._course.say(state, reason, again_at)
+        if state == "restarting":
+            led = self.leadership.leads
+            self.leadership.resign()
+            self._tell_leadership(led)
 
     def status(self) -> FlowStatus:
         return reports.status(self._look())

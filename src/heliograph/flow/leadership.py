@@ -19,6 +19,8 @@ Invariants:
      that took back its lease has waited for its tasks.)
   d. A process that can neither beat nor read the claims of others stops before they lead (`stop_if_cut_off`), unless it
      knows of no other: then a partition of the positions topic that is away stops no copying.
+  e. A process whose query failed lets one that stands by lead (`resign`): it keeps its claim until its tasks have
+     ended, then takes it back, and claims again if no other has in ABSTAIN_S.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from heliograph.mirror.link import MUTE_S
 log = structlog.get_logger()
 
 MUTED_S = MUTE_S + 1.0
+ABSTAIN_S = 30.0  # in which a process that stands by has claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Leadership:
         self._quiet_until = 0.0  # invariant c
         self._after_silence = False  # our claim is made over that of a process that is silent, and not read back yet
         self._cut_off = False  # invariant d
+        self._resigned_at: float | None = None  # invariant e
         self.leads = False
         self.terms = 0  # how often this process began to lead
         self.leader: Holder | None = None  # another process that copies the flow
@@ -78,7 +82,8 @@ class Leadership:
             self._standbys.pop(process, None)
             if holder is None or not holder.claim:
                 self._known.pop(process, None)
-                if holder is not None and process != self._presence.process and not holder.is_this_process:
+                mine = process == self._presence.process or (holder is not None and holder.is_this_process)
+                if holder is not None and holder.term and not mine:  # without a term it is of 0.1, which copies
                     self._standbys[process] = self._clock() - (holder.silent_s or 0.0)
                 return
             self._highest = max(self._highest, holder.claim)
@@ -100,10 +105,9 @@ class Leadership:
                     if mine is None and not self._yields_unheard(first):
                         return False  # ours is on its way
                     return self._yield(first.holder)
-                self._lead(mine)
-                return False
+                return self._take_back(now) if self._resigned_at is not None else self._lead(mine)
             self.leader = first.holder if first is not None else None
-            if first is None:
+            if first is None and not self._abstains(now):
                 self._after_silence = any(process != self._presence.process for process in self._known)
                 self._presence.claim = self._highest + 1
                 return True
@@ -120,17 +124,31 @@ class Leadership:
         self._presence.claim = 0
         return True
 
-    def _lead(self, mine: Claim | None) -> None:
+    def _take_back(self, now: float) -> bool:
+        """Our claim, when tasks have ended. Whether it was."""
+        if self._resigned_at is None or now < self._resigned_at + MUTED_S:
+            return False
+        self._presence.claim = 0
+        return True
+
+    def _abstains(self, now: float) -> bool:
+        if self._resigned_at is not None and now >= self._resigned_at + MUTED_S + ABSTAIN_S:
+            self._resigned_at = None
+        return self._resigned_at is not None
+
+    def _lead(self, mine: Claim | None) -> bool:
+        """False: the claim is the same."""
         if mine is None:
-            return
+            return False
         if self._after_silence:  # our claim is in the log from now on
             self._after_silence, self._quiet_until = False, max(self._quiet_until, self._clock() + MUTED_S)
         if self._clock() < self._quiet_until:
-            return
+            return False
         if not self.leads:
             self.terms += 1
             log.info("this process copies the flow", flow=self._name, claim=self._presence.claim)
         self.leads, self.leader, self._cut_off = True, None, False
+        return False
 
     def _rivals(self, now: float) -> list[Claim]:
         """Claims of other processes that are there. One that is found dead leaves its tasks behind for a moment."""
@@ -151,17 +169,29 @@ class Leadership:
         """Invariant d. `silent_s`: since the last beat that the target acknowledged. It leads again once it has read
         that none was claimed after it."""
         with self._lock:
-            now = self._clock()
-            standbys = any(now - seen_at < GONE_S + LAPSE_S for seen_at in self._standbys.values())
-            if self.leads and standbys and silent_s > LAPSE_S and now - self._judged_at > MUTE_S:
+            cut_off = silent_s > LAPSE_S and self._clock() - self._judged_at > MUTE_S
+            if self.leads and cut_off and self._has_standby():
                 log.warning("this process cannot reach its lease, and another may take over: it stops", flow=self._name)
                 self.leads, self._cut_off = False, True
+
+    def resign(self) -> None:
+        """Invariant e. Nothing, if no other process stands by."""
+        with self._lock:
+            if self.leads and self._has_standby():
+                log.warning("the query failed here: a process that stands by is to copy the flow", flow=self._name)
+                self.leads, self._resigned_at = False, self._clock()
+
+    def _has_standby(self) -> bool:
+        now = self._clock()
+        return any(now - seen_at < GONE_S + LAPSE_S for seen_at in self._standbys.values())
 
     @property
     def words(self) -> str:
         """Why this process does not copy."""
         if self.leader is not None:
             return f"{self.leader.details} copies this flow; this process takes over when that one is gone"
+        if self._resigned_at is not None:
+            return "its query failed here: this process waits for one that stands by to take over"
         if self._cut_off:
             return "this process cannot reach its lease in the positions topic, and another one may copy the flow"
         return "waiting until the tasks of the process before have ended"
