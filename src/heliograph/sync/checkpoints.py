@@ -181,11 +181,15 @@ class Checkpoints:
         found: dict[Key, tuple[Checkpoint, Mark, tuple[int, int] | None]] = {
             key: (checkpoint, self._marks.get(key, Mark()), None) for key, checkpoint in self.known.items()
         }
+        replaced: dict[Key, list[tuple[Checkpoint, Mark]]] = {}  # by lower ones
         for place, record in self._unjudged:
             checkpoint = Checkpoint.read(record.key, record.value)
             whose = Checkpoint.read_key(record.key)
             if checkpoint is not None:
-                found[checkpoint.group, checkpoint.tp] = checkpoint, mark_of(record.headers), (place, record.offset)
+                key = checkpoint.group, checkpoint.tp
+                before = [*replaced.get(key, ()), *([found[key][:2]] if key in found else [])]
+                replaced[key] = [one for one in before if one[0].downstream > checkpoint.downstream]
+                found[key] = checkpoint, mark_of(record.headers), (place, record.offset)
             elif record.value is None and whose is not None:
                 found.pop(whose, None)
                 self.known.pop(whose, None)
@@ -202,8 +206,19 @@ class Checkpoints:
                 void.append(checkpoint)
             else:
                 self.known[key], self._marks[key] = checkpoint, mark
+        self._remember(replaced, positions)
         self._strangers.tell()
         return void
+
+    def _remember(
+        self, replaced: Mapping[Key, list[tuple[Checkpoint, Mark]]], positions: Mapping[TopicPartition, Position]
+    ) -> None:
+        """Checkpoints that another process withdrew, and maybe ended before the groups were set."""
+        old = [(key, *one, tp) for key, some in replaced.items() for one in some if (tp := self._concerns(one[0]))]
+        limits = self._limits({c: tp for _, c, _, tp in old}, positions)
+        for key, checkpoint, mark, tp in old:
+            if self._is_over(mark, tp, checkpoint.tp, positions) or checkpoint.downstream > limits[checkpoint]:
+                self.withdrawn[key] = [*self.withdrawn.get(key, ()), checkpoint.downstream][-WITHDRAWN:]
 
     def _withdraw(self, key: Key, checkpoint: Checkpoint, read: tuple[int, int] | None, *, gone: bool) -> None:
         """`read`: where in the topic it stands, if that is news."""
