@@ -136,7 +136,8 @@ class Presence:
             began = self._now()
             if self._left:
                 return  # a chore that was late: the lease would stay behind
-            if not self._log.partitions and not self._log.count():
+            # Every time: in a topic that was recreated or has more partitions by now, leases stand in another one.
+            if not self._log.look() and not self._log.partitions:
                 self.beat_at = began
                 return  # not made yet: there are no positions either
             about = {
