@@ -74,6 +74,7 @@ class BlockingCalls:
 
 class Connection:
     round_trip_s = 0.1
+    wants_write = False  # a request that the socket has not taken
 
     def __init__(self) -> None:
         self.sent: deque[Any] = deque()
@@ -90,6 +91,7 @@ class Brokers:
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], selector: Any, owner: Any) -> None:
         self.cluster, self.client, self.trouble, self.metadata = cluster, None, None, None
+        self.owner = owner
         self.the_connection = Connection()
         self.errands = BlockingCalls(cluster.alias)
 
@@ -102,6 +104,11 @@ class Brokers:
     def out_of_reach(self, tp: TopicPartition, now: float) -> bool:
         return False
 
+    def drop(self, node: int, error: HeliographError) -> None:
+        self.the_connection = Connection()  # dialled again at once
+        self.owner.lost(node, error)
+        self.owner.opened(node, self.the_connection)
+
     def refresh(self) -> None: ...
     def watch(self, node: int) -> None: ...
     def tick(self, now: float) -> None: ...
@@ -110,7 +117,7 @@ class Brokers:
 
 class Link:
     def __init__(self, *_: object) -> None:
-        self.gone = False
+        self.gone, self.may_send, self.may_write_positions = False, True, True
 
     def heard(self) -> list[Any]:
         return []
@@ -305,6 +312,12 @@ class ModelTask:
         if self.answers:
             self.task._target.received(NODE, None, self.answers.popleft())
             self.task._dispatch()
+
+    def answer_notes(self) -> None:
+        """The target stores what the task wrote down, in the oldest request."""
+        parts = self.out.sent.popleft()
+        self.task._target.received(NODE, None, [Produced(*tp, 0, 0, -1, -1, "", ()) for *tp, _ in parts])
+        self.task._dispatch()
 
     def cut(self, delivered: int = 0, late: int = 0) -> None:
         """The connection ends: so many requests arrived before it, so many wait inside the broker, no answer comes."""

@@ -9,6 +9,7 @@ from heliograph.mirror.offsetmap import Span, Subject, Writer
 from heliograph.state import offsets as state_offsets
 from heliograph.types import TopicPartition
 from tests.mapped_copy import MAP, REMOTE, TP, MappedCopy
+from tests.model_task import NODE, ModelTask
 
 MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default
 
@@ -54,6 +55,27 @@ def test_what_waits_for_the_map_is_bounded_and_stays_safe() -> None:
     assert waiting <= (offsetmap.UNWRITTEN_SEGMENTS + 2) * (offsetmap.SEGMENT_RUNS + 1)
     assert writer.full[0][0] == Span(0, 0, 2)
     assert writer.last == Span(599_997, 399_998, 2)
+
+
+def test_positions_do_not_pile_up_while_their_topic_has_no_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are copied meanwhile, so there is a newer position every second."""
+    model = ModelTask(monkeypatch, [(i * 10, 10) for i in range(50)])
+    model.run_calls()
+    target, journal = model.task._target, model.task._journal
+    with monkeypatch.context() as away:
+        away.setattr(target.brokers, "leader", lambda tp: None if tp.topic == "p" else NODE)
+        for _ in range(30):
+            model.step()
+            journal.write()
+    assert model.lane.acked.next_offset >= 200, "records go on"
+    assert target.notes_waiting == 1
+    model.push()
+    model.answer_notes()
+    assert target.notes_waiting == 1, "the newest position follows the one that waited"
+    model.push()
+    model.answer_notes()
+    assert not journal.unanswered
+    assert model.lane.written == model.lane.acked
 
 
 # ---------------------------------------------------------------- the bound

@@ -428,3 +428,20 @@ def test_an_answer_that_does_not_reach_the_strands_that_are_further_is_no_sign_o
     for _ in range(5):
         stage.source._take(bundle, others, part, 1 << 20)
     assert all(lane.state is State.FLOWING for lane in others)
+
+
+def test_one_batch_that_grows_a_thousandfold_does_not_make_all_fetches_small_for_good(stage: Stage) -> None:
+    """Memory is reserved for what an answer unpacks to, by the last ones."""
+    puller = stage.source._pullers[NODE]
+    puller.unpacked(70_000, 100_000_000, is_small=False)
+    stage.log.grow(40, value_bytes=1_000)
+    asked = []
+    for _ in range(20):
+        stage.log.answer(1)
+        for lane in stage.lanes:
+            stage.drain(lane)
+        asked.append(puller.session.max_bytes)
+    assert asked[0] < 70_000
+    assert asked[-1] == fetch.FETCH_BYTES
+    puller.unpacked(100, 100_000_000, is_small=True)
+    assert puller.expansion < 1.1, "a small answer never raises it"

@@ -9,8 +9,9 @@ import pytest
 
 from heliograph.mirror.lane import State
 from heliograph.mirror.positions import Position
-from tests.model_task import PRODUCER, TOPIC_ID, ModelTask, TargetPartition
+from tests.model_task import NODE, PRODUCER, TOPIC_ID, Connection, ModelTask, TargetPartition
 
+NOT_LEADER = 6
 TENS = [(i * 10, 10) for i in range(8)]
 
 
@@ -28,6 +29,67 @@ def started(patched: pytest.MonkeyPatch, batches: list[tuple[int, int]] = TENS, 
 
 
 # ---------------------------------------------------------------- the broker's memory
+
+
+@pytest.mark.parametrize("target_offset", [0, -1], ids=["known", "not known"])
+def test_what_the_leader_alone_has_is_not_taken_for_stored(monkeypatch: pytest.MonkeyPatch, target_offset: int) -> None:
+    """A position may not say where the copy ended, of another version or behind a gap."""
+    killed = started(monkeypatch)
+    killed.fetch()
+    killed.push()
+    killed.deliver()
+    target = killed.target
+    target.unreplicated = len(target.log)
+    model = ModelTask(monkeypatch, TENS, target, Position(0, PRODUCER, 0, 0, TOPIC_ID, target_offset))
+    model.run_calls()
+    assert model.lane.state is State.LOST
+    assert "the followers have the log up to offset 0" in model.lane.write_trouble
+    target.log.clear()  # the leader died, and a follower leads
+    target.batches.clear()
+    target.forget()
+    target.unreplicated = 0
+    model.finish()
+    once_each(target, model.end)
+
+
+class Moved:
+    """The leader of the copy is another broker, which has forgotten the producer id."""
+
+    NODE = NODE + 1
+
+    def __init__(self, patched: pytest.MonkeyPatch, model: ModelTask) -> None:
+        self.connection, brokers, before = Connection(), model.task._target.brokers, model.out
+        patched.setattr(brokers, "leader", lambda tp: self.NODE)
+        patched.setattr(brokers, "connection", {NODE: before, self.NODE: self.connection}.get)
+        model.task._target.opened(self.NODE, self.connection)  # type: ignore[arg-type]  # a fake
+        model.target.forget()
+
+
+def test_a_new_leader_gets_nothing_while_the_old_one_owes_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new leader would take the second batch without the first, which the old one refuses."""
+    model = started(monkeypatch)
+    model.step()
+    model.fetch()
+    model.push()
+    assert len(model.lane.in_flight) == 1
+    new = Moved(monkeypatch, model)
+    model.fetch()
+    model.push()
+    assert not new.connection.sent
+    model.refuse(NOT_LEADER)
+    model.answer()
+    assert model.lane.state is State.LOST
+
+
+def test_a_new_leader_gets_one_batch_until_it_has_acknowledged_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may refuse the first as long as it does not know that it leads, and would take the second."""
+    model = started(monkeypatch)
+    model.step()
+    new = Moved(monkeypatch, model)
+    for _ in range(3):
+        model.fetch()
+        model.push()
+    assert len(model.lane.in_flight) == len(new.connection.sent) == 1
 
 
 def test_a_batch_whose_answer_was_lost_is_stored_once_by_a_broker_that_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +321,25 @@ def test_nothing_is_sent_after_a_freeze_before_the_target_was_asked(monkeypatch:
     assert not model.out.sent, "a batch of before the freeze"
     model.turn()
     assert model.lane.state is State.LOST
+    model.finish()
+    once_each(model.target, model.end)
+
+
+def test_what_the_socket_had_not_taken_before_a_freeze_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process may have copied it meanwhile, to a broker that has forgotten the producer id."""
+    model = started(monkeypatch)
+    model.step()
+    model.fetch()
+    model.push()
+    before = model.out
+    before.wants_write = True
+    model.freeze()
+    model.turn()
+    assert model.out is not before, "the connection has ended, and the request with it"
+    assert model.lane.unanswered
+    other = ModelTask(monkeypatch, TENS, model.target)
+    other.finish()
+    model.target.forget()
     model.finish()
     once_each(model.target, model.end)
 

@@ -7,7 +7,9 @@ positions topic. Lanes far behind have a connection of their own (`mirror.ways`)
 to history.
 
 Invariants:
-  a. Batches of one lane travel on one connection in the order of their sequences; a lane changes it with no answer due.
+  a. Batches of one lane travel on one connection in the order of their sequences; a lane changes it with no answer due,
+     also when its leader moves. A new leader gets one batch until it has acknowledged one (invariant c of
+     `mirror.lane`): its memory of producer ids is its own.
   b. A request holds at most one batch of a partition, also where several lanes write to it (a topic that is divided).
   c. A lane's answer is used only while the lane still holds the batch it is about. Otherwise it only says that one
      answer less is due (`Lane.heard`).
@@ -25,7 +27,7 @@ from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk
 from heliograph.batch.loading import ready
-from heliograph.errors import BatchError, HeliographError, RecordTooLarge, WireError
+from heliograph.errors import BatchError, ConnectionLost, HeliographError, RecordTooLarge, WireError
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.events import AllAnswered, Appended, DiskFailed, Events, LostTrack, OverLimit, Parked
@@ -97,6 +99,7 @@ class Target:
         self._pushers: dict[int, Pusher] = {}
         self._active: dict[Lane, None] = {}  # lanes with something to send, in turn
         self._ways: dict[Lane, int] = {}  # which way a lane's batches went last; live: not in here
+        self._nodes: dict[Lane, int] = {}  # to which broker
         self._notes: list[Note] = []
         self.pace = Pace()
         self.latencies = Tellings()
@@ -137,11 +140,13 @@ class Target:
         way = self._ways.get(lane, ways.LIVE)
         history = lane.history and self.brokers.connection(ways.key_of(node, ways.HISTORY)) is not None
         wanted = ways.HISTORY if history else ways.LIVE
-        if way != wanted:
-            if lane.in_flight:
-                return None
-            self._ways[lane] = way = wanted
-        return ways.key_of(node, way)
+        has_moved = self._nodes.get(lane, node) != node
+        if lane.in_flight and (has_moved or way != wanted):
+            return None
+        if has_moved:
+            lane.proven = False
+        self._nodes[lane], self._ways[lane] = node, wanted
+        return ways.key_of(node, wanted)
 
     def key_of(self, lane: Lane) -> int | None:
         """The connection its batches go by; None: nobody leads it."""
@@ -150,6 +155,13 @@ class Target:
 
     def tick(self, now: float) -> None:
         self.brokers.tick(now)
+
+    def drop_unsent(self) -> None:
+        """After a pause of the process: what sockets have not taken was decided before it, positions among it. Their
+        connections end, which is the only way to take it back."""
+        for key, pusher in list(self._pushers.items()):
+            if pusher.connection.wants_write:
+                self.brokers.drop(key, ConnectionLost("this process stood still while a request was being sent"))
 
     @property
     def outstanding(self) -> int:

@@ -242,6 +242,13 @@ class Source:
         elif (key := self._fetched_at.get(tp)) is not None:
             self._want(self._pullers[key], bundle)  # the others may be further
 
+    def place_others(self, lane: Lane) -> None:
+        """The lanes beside this one are fetched on, whatever became of it: a partition whose offset was out of range
+        is in no session."""
+        tp = lane.spec.tp
+        if self._bundles[tp].reading and tp not in self._fetched_at and tp not in self._later:
+            self._homeless.add(tp)
+
     def is_stalled(self, lane: Lane) -> bool:
         """Whether it holds enough, and is not fetched until it has drained."""
         return lane in self._stalled
@@ -351,8 +358,8 @@ class Source:
                 break
             self._passed_over.discard(bundle.tp)
             made_bytes += self._take(bundle, takers, part, MOST_BYTES - made_bytes)
-        if (came_bytes := sum(len(part.records) for *_, part in fresh)) > PROMPT_BYTES:
-            puller.expansion = max(made_bytes / came_bytes, 1.0)
+        came_bytes = sum(len(part.records) for *_, part in fresh)
+        puller.unpacked(came_bytes, made_bytes, is_small=came_bytes <= PROMPT_BYTES)
         self._share_memory(answered)
         prompt = bool(fresh) and came_bytes <= PROMPT_BYTES
         if not prompt:
@@ -639,10 +646,8 @@ class Source:
 
     def jump(self, jump: Jump, first: Lane) -> None:
         """All that stood before what retention left, and have not moved on since. What is lost of the source is counted
-        once, by the first. The others of the partition are fetched again whatever became of these."""
+        once, by the first."""
         for lane, generation in jump.behind:
             if lane.generation == generation and lane.fetch_offset < jump.earliest:
                 lane.jump(jump.earliest, counted=lane is first)
                 self.reopen(lane)
-        if self._bundles[first.spec.tp].reading:
-            self._homeless.add(first.spec.tp)

@@ -5,7 +5,7 @@ and a batch sent on it could be stored a second time by a broker that has forgot
 
 Invariant: after a pause longer than FROZEN_S nothing is sent to the target before control messages were read and every
 partition went through the producer-state probe again. `mirror.append` asks before each request, `mirror.task` after
-each wait.
+each wait. What the sockets had not taken by then is given up with its connections.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Invariants:
      of `mirror.offsetmap`).
   b. No batch of map records is larger than MAP_BATCH_BYTES, however many segments wait: one beyond the topic's
      `max.message.bytes` would be refused for ever, and every position would wait for it.
+  c. Of each partition of the positions topic one batch at a time is under way. Of what waits for its answer only the
+     newest position of each source partition is kept: that topic may be without a leader for hours.
 """
 
 from __future__ import annotations
@@ -79,6 +81,8 @@ class Journal:
         self._target = target
         self._out = 0
         self._growth_at = time.monotonic() + GROWTH_EVERY_S
+        self._under_way: set[int] = set()  # partitions of the positions topic (invariant c)
+        self._waiting: dict[int, dict[TopicPartition, Moved]] = {}  # for the answers of these
         for lane in lanes:
             lane.map.kept = bool(assignment.map_topic)
 
@@ -143,18 +147,31 @@ class Journal:
     def _note_positions(self, moved: list[Moved]) -> None:
         """One batch per partition of the positions topic."""
         a = self._a
-        by_partition: dict[int, list[tuple[Moved, bytes]]] = {}
+        due: set[int] = set()
         for one in moved:
-            key = positions.key_of(a.source.alias, one.tp, a.positions_under)
-            partition = positions.partition_for(key, a.positions_partitions)
-            by_partition.setdefault(partition, []).append((one, key))
-        for partition, group in by_partition.items():
-            pairs = [(key, positions.encode(one.position)) for one, key in group]
-            self._note(
-                TopicPartition(a.positions_topic, partition),
-                pairs,
-                lambda ok, group=group: _positions_written(ok, group),  # type: ignore[misc]
-            )
+            partition = positions.partition_for(self._key_of(one), a.positions_partitions)
+            self._waiting.setdefault(partition, {})[one.tp] = one
+            due.add(partition)
+        for partition in sorted(due - self._under_way):
+            self._note_waiting(partition)
+
+    def _note_waiting(self, partition: int) -> None:
+        group = list(self._waiting.pop(partition, {}).values())
+        if not group:
+            return
+        self._under_way.add(partition)
+
+        def answered(ok: bool) -> None:
+            self._under_way.discard(partition)
+            for one in group if ok else ():
+                one.written()
+            self._note_waiting(partition)
+
+        pairs = [(self._key_of(one), positions.encode(one.position)) for one in group]
+        self._note(TopicPartition(self._a.positions_topic, partition), pairs, answered)
+
+    def _key_of(self, one: Moved) -> bytes:
+        return positions.key_of(self._a.source.alias, one.tp, self._a.positions_under)
 
     def _note(self, tp: TopicPartition, pairs: list[tuple[bytes, bytes]], done: Callable[[bool], None]) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -166,12 +183,6 @@ class Journal:
             done(ok)
 
         self._target.note(Note(tp, batch, answered))
-
-
-def _positions_written(ok: bool, group: list[tuple[Moved, bytes]]) -> None:
-    if ok:
-        for one, _ in group:
-            one.written()
 
 
 def _batches(pairs: list[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:

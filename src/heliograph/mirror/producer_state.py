@@ -28,7 +28,7 @@ from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.ledger import already_there
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.positions import Position
-from heliograph.mirror.target_log import Stored, last_sequence, stored_since
+from heliograph.mirror.target_log import Stored, behind, last_sequence, stored_since
 from heliograph.types import TopicPartition
 from heliograph.wire import Client, ProducerState
 from heliograph.wire.codes import LEADER_NOT_AVAILABLE, broker_error
@@ -132,6 +132,7 @@ class ProducerStateProbe:
             if already_there(acked, known.last_sequence) <= 0:
                 return Stored(known.last_sequence)
             if acked.target < 0:
+                self._check_followers(remote, end)
                 return Stored(known.last_sequence)
             read = stored_since(self._client, remote, acked, self._log_end(remote, end))
             return Stored(known.last_sequence, read.placed, read.missing)
@@ -140,6 +141,15 @@ class ProducerStateProbe:
         if end <= acked.target:
             return Stored(None)  # nothing was appended since, by this producer id or any other
         return stored_since(self._client, remote, acked, end)
+
+    def _check_followers(self, remote: TopicPartition, end: int) -> None:
+        """Invariant b, where the log need not be read: what the broker remembers may be the leader's alone."""
+        log_end = self._log_end(remote, end)
+        high_watermark = self._client.list_offsets([remote], at="latest")[remote]
+        if isinstance(high_watermark, WireError):
+            raise high_watermark
+        if high_watermark < log_end:
+            raise behind(remote, high_watermark, log_end)
 
     def _log_end(self, remote: TopicPartition, end: int) -> int:
         """Asked for now, if it was not before."""

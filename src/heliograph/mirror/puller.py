@@ -22,7 +22,7 @@ class Puller:
     outstanding: bool = False
     reserved_bytes: int = 0  # of the budget, for the answer that is on its way
     expected_bytes: int = 0  # of memory, for the same answer once it is unpacked
-    expansion: float = 1.0  # by how much the last answer grew when it was unpacked; 1: nothing of it was
+    expansion: float = 1.0  # by how much answers grow when they are unpacked, by the last ones; 1: they are not
 
     @property
     def group(self) -> int:
@@ -47,3 +47,11 @@ class Puller:
         self.session.max_wait_ms, self.session.max_bytes = max_wait_ms, max_bytes
         self.connection.send(self.session.request())
         self.outstanding = True
+
+    def unpacked(self, came_bytes: int, made_bytes: int, *, is_small: bool) -> None:
+        """An answer of so many bytes was unpacked to so many. A small one says little: it never raises the estimate,
+        and at most halves it. It has to lower it: behind an estimate that is too high all answers are small."""
+        if not came_bytes:
+            return
+        ratio = max(made_bytes / came_bytes, 1.0)
+        self.expansion = ratio if not is_small else max(min(ratio, self.expansion), self.expansion / 2)

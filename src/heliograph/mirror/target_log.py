@@ -114,7 +114,7 @@ class Scan:
                 offset = batch.last_offset + 1
             if offset == before:
                 if part.high_watermark < self._end:
-                    raise self._behind(part.high_watermark)
+                    raise behind(self._remote, part.high_watermark, self._end)
                 return  # compaction removed everything up to the end
 
     def _start_behind(self, offset: int, error: BrokerError) -> int:
@@ -130,10 +130,12 @@ class Scan:
             )
         return int(start)
 
-    def _behind(self, high_watermark: int) -> BrokerError:
-        return broker_error(
-            LEADER_NOT_AVAILABLE,
-            f"the followers have the log up to offset {high_watermark}, the leader up to {self._end}",
-            topic=self._remote.topic,
-            partition=self._remote.partition,
-        )
+
+def behind(remote: TopicPartition, high_watermark: int, log_end: int) -> BrokerError:
+    """What the leader has appended may still be lost: the question is asked again."""
+    return broker_error(
+        LEADER_NOT_AVAILABLE,
+        f"the followers have the log up to offset {high_watermark}, the leader up to {log_end}",
+        topic=remote.topic,
+        partition=remote.partition,
+    )

@@ -237,8 +237,9 @@ class Task:
         for key, mask in ready:
             key.data(mask)
             self._dispatch()
-            if self._freeze.awake():  # else the pause is noticed in the next turn, before anything is sent
-                self._freeze.passed()
+            if not self._freeze.awake():
+                break  # the pause is noticed in the next turn, before anything is sent; it finds the others ready again
+            self._freeze.passed()
         now = time.monotonic()
         self._source.tick(now)
         self._target.tick(now)
@@ -249,6 +250,7 @@ class Task:
         """Invariant c. Control messages first: these partitions may be another task's by now."""
         log.warning("this process stood still: every partition asks the target again", flow=self.assignment.flow)
         self._listen()
+        self._target.drop_unsent()
         if self._halts.active:
             for lane in self._lanes:
                 if lane.state in (State.FLOWING, State.LOST):
@@ -375,6 +377,7 @@ class Task:
                 self._retry_later(lane)
             case happened.Probe():
                 self._resynchronise([lane], at_once=True)
+        self._source.place_others(lane)
 
     # ---------------------------------------------------------------- the producer-state probe (rule D)
 
