@@ -73,7 +73,11 @@ def main(
         say(f"starting two clusters of {brokers} broker(s); logs in {folder}")
         sides = stack.enter_context(two_sides(brokers=int(brokers), old=old))
         stack.callback(_keep_broker_logs, sides, folder)
-        files = {"first": properties(sides, tasks_max=2), "other": properties(sides, tasks_max=3)}
+        files = {
+            "first": properties(sides, tasks_max=2),
+            # Other tasks.max alone would be the same work, which two processes may share.
+            "other": properties(sides, tasks_max=3, emit_checkpoints_interval_seconds=3),
+        }
         mirror = Mirror(folder, files)
         stack.callback(mirror.close)
         course = Course(sides, mirror, seed=seed, rate=rate, old=old, say=say)

@@ -168,6 +168,7 @@ class Course:
         done = self._faults.done
         summary.faults, summary.skipped = dict(done.by_kind), dict(done.skipped)
         summary.notes += done.words
+        summary.trouble += done.trouble
         summary.trouble += [f"a process ended by itself: {words}" for words in self._mirror.ended.words]
         memory = self._mirror.memory
         summary.task_mb, summary.driver_mb, summary.jvm_mb = memory.task, memory.driver, memory.jvm

@@ -38,6 +38,7 @@ class Done:
     by_kind: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     words: list[str] = field(default_factory=list)  # of faults that could not be done or undone
+    trouble: list[str] = field(default_factory=list)  # what the mirror should have refused
     last_ended: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -167,7 +168,7 @@ class Faults:
             self._mirror.restart()
 
     def _second_process(self, fault: Fault) -> None:
-        """Two processes share the flows for a while; then either goes, in order or not."""
+        """One process copies and a second stands by for a while; then either goes, in order or not."""
         first = self._copying(fault)
         second = self._launch(self._mirror.file)
         self.stopping.wait(fault.hold_s)
@@ -180,9 +181,7 @@ class Faults:
         first = self._copying(fault)
         other = next(name for name in self._mirror.files if name != self._mirror.file)
         if fault.variant < 0.4:
-            refused = self._mirror.launch(other)
-            if refused.wait_ended(VICTIM_S) != 2:
-                self.done.words.append(f"{refused.folder.name}: another file was not refused: {refused.words(5)}")
+            self._refused(self._mirror.launch(other))
             return
         with self._mirror.lock:  # from here on the first may end by itself
             second = self._mirror.launch(other, "--take-over")
@@ -193,11 +192,20 @@ class Faults:
         finally:
             self._end(first, fault.draw < 0.5)
 
+    def _refused(self, run: Run) -> None:
+        try:
+            code = run.wait_ended(VICTIM_S)
+        except psutil.TimeoutExpired:
+            code = None
+            self._mirror.kill(run)
+        if code != 2:
+            self.done.trouble.append(f"{run.folder.name}: another file was not refused (exit {code}): {run.words(5)}")
+
     def _launch(self, file: str, *arguments: str) -> Run:
-        """One more process, once it has tasks; killed if it gets none."""
+        """One more process, once it copies or stands by; killed if it does neither."""
         run = self._mirror.launch(file, *arguments)
         try:
-            run.wait(lambda: run.workers(), what="tasks", timeout_seconds=VICTIM_S)
+            run.wait(lambda: run.workers() or _stands_by(run), what="tasks or standby", timeout_seconds=VICTIM_S)
         except (TimeoutError, AssertionError) as error:
             if run.process.poll() is None:
                 self._mirror.kill(run)
@@ -276,3 +284,7 @@ def restart(broker: Broker) -> None:
     except EmbeddedError:
         broker.kill()
         broker.start(120)
+
+
+def _stands_by(run: Run) -> bool:
+    return bool(run.flows()) and all(one["state"] == "standby" for one in run.flows())

@@ -52,14 +52,28 @@ class Process:
         self.presence = log.presence(self.name)
         self.leadership = Leadership(self.presence, lambda: log.now)
         self._read = self._beats = 0
+        self.beat_at = log.now
+        self.digest = digest(FLOW)
+        self.cannot_write = self.cannot_read = False
 
     @property
     def leads(self) -> bool:
         return self.leadership.leads
 
     def beat(self) -> None:
+        if self.cannot_write:
+            return
         self._beats += 1
-        about = {"host": self.name, "pid": 1, "since": 0, "at": 0, "digest": digest(FLOW), "beats": self._beats}
+        self.beat_at = self._log.now
+        about = {
+            "host": self.name,
+            "pid": 1,
+            "since": 0,
+            "at": 0,
+            "digest": self.digest,
+            "beats": self._beats,
+            "term": 1,
+        }
         self._log.append(self.name, {**about, "claim": self.presence.claim})
 
     def leave(self) -> None:
@@ -67,11 +81,17 @@ class Process:
 
     def look(self) -> None:
         """Read what is new, and judge, as the coordinator does every second."""
+        self.leadership.stop_if_cut_off(self._log.now - self.beat_at)
+        if self.cannot_read:
+            return
         for record in self._log.records[self._read :]:
             self.leadership.hear(record)
         self._read = len(self._log.records)
         if self.leadership.judge():
             self.beat()
+
+    def resign(self) -> None:
+        self.leadership.resign()
 
     def start(self) -> None:
         self.beat()

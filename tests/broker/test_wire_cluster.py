@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from heliograph.batch import patch
 from heliograph.embedded import Kafka
 from heliograph.errors import BrokerError, ConnectionLost, Unreachable
 from heliograph.types import TopicPartition
@@ -59,6 +61,15 @@ def a_batch(client: Client, kafka: Kafka, topic: str) -> bytes:
     record = Record(b"k", b"v", timestamp_ms=int(time.time() * 1000))
     produce(kafka.confluent(), topic, [record], config=NO_SEQUENCE)
     return first_batch(client.fetch(TopicPartition(topic, 0), 0, max_wait_ms=500).records)
+
+
+def sequenced(client: Client, batch: bytes) -> Iterator[bytes]:
+    """The batch again and again, as an idempotent producer sends it: only such a one is repeated."""
+    [(producer_id, epoch)] = client.init_producer_ids(1)
+    for sequence in itertools.count():
+        data = bytearray(batch)
+        patch(data, producer_id, epoch, sequence)
+        yield bytes(data)
 
 
 def test_topics_are_created_grown_described_deleted(client: Client, primary: Kafka, topic_name: str) -> None:
@@ -332,12 +343,12 @@ def test_leaders_move_while_a_client_works(three: Kafka, topic_name: str) -> Non
     create_topic(three.confluent(), topic_name, 3, replication_factor=3)
     tps = [TopicPartition(topic_name, n) for n in range(3)]
     with Client(three.cluster("west")) as client:
-        batch = a_batch(client, three, topic_name)
+        batches = sequenced(client, a_batch(client, three, topic_name))
         assert set(client.list_offsets(tps, at="earliest").values()) == {0}
         gone = three.brokers[client.metadata([topic_name]).topics[topic_name].partitions[0].leader - 1]
-        appended = client.produce(tps[0], batch).base_offset
+        appended = client.produce(tps[0], next(batches)).base_offset
         gone.kill()
-        assert client.produce(tps[0], batch).base_offset == appended + 1
+        assert client.produce(tps[0], next(batches)).base_offset == appended + 1
         assert client.list_offsets(tps, at="latest")[tps[0]] == appended + 2
         assert all(isinstance(held, dict) for held in client.describe_producers(tps).values())
         assert client.metadata([topic_name]).topics[topic_name].partitions[0].leader != gone.id
@@ -371,7 +382,7 @@ def test_a_broker_restarts_under_a_client(topic_name: str) -> None:
     with Kafka("phoenix", config=SOON_BACK) as kafka, Client(kafka.cluster("west")) as client:
         create_topic(kafka.confluent(), topic_name)
         tp = TopicPartition(topic_name, 0)
-        batch = a_batch(client, kafka, topic_name)
+        batch = next(sequenced(client, a_batch(client, kafka, topic_name)))
         connection = Connection.open(bootstrap_addresses(kafka.cluster("west"))[0], kafka.cluster("west"))
         kafka.brokers[0].kill()
         with pytest.raises(ConnectionLost):

@@ -1,7 +1,8 @@
 """At most one process copies a flow, whatever order beats, looks, freezes and kills come in; and one does in the end.
 
 A process that leads is taken to copy until it is killed, frozen or yields, and for MUTE_S longer: that is when its
-tasks stop sending. Freezes are longer than the lease or shorter.
+tasks stop sending. Freezes are longer than the lease or shorter; a process that runs may be unable to write beats
+(`mute`), or to read as well (`cut`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from heliograph.mirror.link import MUTE_S
 from tests.leases import Log, Process
 
 BEAT_S = 5.0
+ACTIONS = ("look", "look", "look", "beat", "kill", "freeze", "wake", "resign", "cut", "mute", "mend", "pass")
+SECONDS = (1, 4, 11)
 STEPS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(["look", "look", "look", "beat", "kill", "freeze", "wake", "pass"])),
+    st.tuples(st.integers(0, 2), st.sampled_from(ACTIONS)),
     max_size=80,
 )
 
@@ -34,12 +37,11 @@ class World:
     def act(self, number: int, action: str) -> None:
         one = self.processes[number]
         if action == "pass":
-            self.log.now += 1.0
-            for each in self.processes:  # who runs beats and looks in time
-                if self.alive(each):
-                    if int(self.log.now) % BEAT_S == 0:
-                        each.beat()
-                    each.look()
+            for _ in range(SECONDS[number]):
+                self.second()
+                self.check()
+        elif action in ("cut", "mute", "mend"):
+            one.cannot_write, one.cannot_read = action != "mend", action == "cut"
         elif action == "freeze":
             self.frozen.add(one)
         elif action == "kill":
@@ -50,6 +52,18 @@ class World:
                 one.look()  # a process that was silent reads leases first (`flow.lease`)
         elif self.alive(one):
             getattr(one, action)()
+        self.note()
+
+    def second(self) -> None:
+        self.log.now += 1.0
+        for each in self.processes:  # who runs beats and looks in time
+            if self.alive(each):
+                if int(self.log.now) % BEAT_S == 0:
+                    each.beat()
+                each.look()
+        self.note()
+
+    def note(self) -> None:
         for each in self.processes:
             if each.leads and self.alive(each):
                 self.sent_until[each] = self.log.now + MUTE_S
@@ -75,7 +89,8 @@ def test_no_two_processes_copy_at_once_and_one_does_in_the_end(steps):
             world.act(number, action)
             world.check()
         living = [one for one in world.processes if world.alive(one)]
-        for _ in range(int(2 * GONE_S)):
+        for number in range(len(world.processes)):
+            world.act(number, "mend")
+        for _ in range(int(4 * GONE_S)):
             world.act(0, "pass")
-            world.check()
         assert bool(world.sending()) == bool(living)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.property.copies import MAP, REMOTE, TP, Copied
@@ -80,6 +80,9 @@ def take(copied: Copied, step: str, size: int) -> None:
 
 @settings(max_examples=300)
 @given(STEPS, st.booleans())
+@example([("mm2", 2), ("mm2", 1), ("cut and skipped", 1)], True)
+@example([("no map", 1), ("cut", 1), ("cut", 2)], False)
+@example([("no map", 2), ("cut", 1), ("no map", 1), ("cut and skipped", 1)], False)
 def test_no_unread_record_is_passed_over(steps: list[tuple[str, int]], bounded: bool) -> None:
     few = {"heliograph.mirror.offsetmap.SEGMENT_RUNS": 4, "heliograph.state.generations.SEGMENT_RUNS": 4}
     few |= {"heliograph.state.offsets.TOTAL_RUNS": 8, "heliograph.state.offsets.LEAST_RUNS": 8} if bounded else {}

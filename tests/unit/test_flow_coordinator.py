@@ -3,6 +3,9 @@
 import threading
 from dataclasses import replace
 
+import pytest
+
+from heliograph.errors import TimedOut
 from heliograph.flow.coordinator import Coordinator
 from heliograph.mirror.assignment import Assignment, Coordinates, LaneSpec
 from heliograph.mirror.positions import Position
@@ -146,6 +149,124 @@ def test_a_plan_in_the_making_of_which_the_driver_slept_is_not_followed(monkeypa
 
     monkeypatch.setattr(one, "_assign", assign)
     assert one.next_epoch(0) == 0
+
+
+# ---- the leadership
+
+
+def yields(one):
+    def judge():
+        one.leadership.leads = False
+        return True
+
+    return judge
+
+
+def test_tasks_end_when_another_process_leads_though_the_lease_cannot_be_written(monkeypatch):
+    one, task = coordinator(), Heard()
+    one.joined((1, 0, 0), task)
+
+    def beat():
+        raise TimedOut("the target does not answer")
+
+    monkeypatch.setattr(one.leadership, "judge", yields(one))
+    monkeypatch.setattr(one._presence, "beat", beat)
+    with pytest.raises(TimedOut):
+        one._judge_leadership()
+    assert task.words == ["finish"]
+
+
+def test_a_task_that_comes_after_another_process_leads_ends():
+    one, task = coordinator(), Heard()
+    one.leadership.leads = False
+    one.joined((1, 0, 0), task)
+    assert task.words == ["finish"]
+
+
+def test_a_driver_that_slept_and_yields_when_it_looks_makes_no_plan(monkeypatch):
+    one = coordinator()
+    one._take(survey("t"))
+    monkeypatch.setattr("heliograph.flow.coordinator.ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr(one._lease, "holds", lambda: yields(one)())
+    monkeypatch.setattr(one, "_assign", lambda epoch, routes: [ASSIGNMENT])
+    assert one.next_epoch(0) == 0
+
+
+def test_a_process_that_leads_again_reads_how_far_others_copied(monkeypatch):
+    """The last words of its own tasks are about the time before."""
+    one, read = coordinator(), []
+    one._plans = {1: [ASSIGNMENT]}
+    one._handover.heard((1, 0), [])
+    monkeypatch.setattr(one._positions, "catch_up", lambda: read.append(one.leadership.terms))
+    monkeypatch.setattr(one._offsets, "catch_up", lambda: None)
+    for term in (1, 1, 2):
+        one.leadership.terms = term
+        one._assign(2, ())
+    assert read == [1, 2]
+
+
+def test_tasks_end_when_the_lease_cannot_be_reached_and_another_process_may_take_over(monkeypatch):
+    one, task = coordinator(), Heard()
+    one.joined((1, 0, 0), task)
+    monkeypatch.setattr(one.leadership, "stop_if_cut_off", lambda silent_s: yields(one)())
+    one._recover()
+    assert task.words == ["finish"]
+
+
+def test_a_process_whose_query_failed_ends_its_tasks_and_lets_another_lead(monkeypatch):
+    one, task = coordinator(), Heard()
+    one.joined((1, 0, 0), task)
+    monkeypatch.setattr(one.leadership, "resign", lambda: yields(one)())
+    one.query("running")
+    assert task.words == []
+    one.query("restarting", "the streaming query ended: no memory")
+    assert task.words == ["finish"]
+
+
+def test_a_process_that_stands_by_has_no_stalled_partitions(monkeypatch):
+    one, now = coordinator(), [0.0]
+    monkeypatch.setattr(one._observer, "clock", lambda: now[0])
+    one._take(survey("t"))
+    one._observer.copy({TopicPartition("t", 0): TopicPartition("a.t", 0)})
+    one.leadership.leads = False
+    for _ in range(20):
+        now[0] += 3.0
+        one._recover()
+        one._observer.looked({TopicPartition("t", 0): 10}, now[0])
+    assert one.status().stalled == 0
+
+
+def test_a_process_that_stands_by_makes_no_deleted_topic_anew():
+    """Tasks of the other process may still write to it (invariant c of `survey.amends`)."""
+    one = coordinator()
+    assert not one._is_copied(TopicPartition("t", 0))
+    one.leadership.leads = False
+    assert one._is_copied(TopicPartition("t", 0))
+
+
+def test_a_process_that_stands_by_does_not_trim_the_offset_map(monkeypatch):
+    one, trimmed = coordinator(), []
+    monkeypatch.setattr(one._offsets, "trim", lambda: trimmed.append(one.leadership.leads))
+    chore = next(chore for chore in one._specialists._chores if chore.what == "offset map")
+    for leads in (True, False):
+        one.leadership.leads = leads
+        chore._action()
+    assert trimmed == [True]
+
+
+def test_a_process_that_stands_by_shows_how_far_the_other_has_copied(monkeypatch):
+    """`run --until-current` would wait for ever."""
+    one, tp = coordinator(), TopicPartition("t", 0)
+    one._observer.copy({tp: TopicPartition("a.t", 0)})
+    monkeypatch.setattr(one._positions, "catch_up", lambda: {tp: Position(25, 7, 0, 25)})
+    one._follow()
+    assert [row.position for row in one.report().partitions] == [None]
+    one.leadership.leads = False
+    one._follow()
+    assert [row.position for row in one.report().partitions] == [25]
+
+
+# ---- handing over
 
 
 def test_a_task_that_gives_up_waiting_is_not_told_to_go(monkeypatch):

@@ -9,12 +9,14 @@ import socket
 import subprocess
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from heliograph.flow import kernel
-from heliograph.flow.presence import GONE_S, Holder, Watch, _key, has_workers, holder_of, process_of
+from heliograph.flow.orders import home
+from heliograph.flow.presence import GONE_S, Holder, Presence, Watch, _key, has_workers, holder_of, process_of
 from heliograph.mirror.positions import Position, is_for_others, partition_of_key
 from heliograph.review.adoption import Findings, _continuation
 from heliograph.review.standing import Standing
@@ -135,3 +137,33 @@ def test_where_each_partition_goes_on() -> None:
     beyond = _continuation(standing(Position(400), trouble="its position 400 is behind …"), Start(400))
     assert beyond.offset is None
     assert "no mirror wrote that" in beyond.why
+
+
+def test_a_beat_that_comes_after_the_lease_was_taken_back_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SimpleNamespace(timeout_s=1.0)
+    one = Presence(FLOW, client)  # type: ignore[arg-type]
+    monkeypatch.setattr(one._log, "look", lambda: setattr(one._log, "partitions", 1) or True)
+    written: list[bytes | None] = []
+    monkeypatch.setattr(one._log, "append", lambda partition, pairs: written.extend(value for _, value in pairs))
+    one.beat()
+    one.leave()
+    one.beat()
+    assert written[1:] == [None]
+
+
+def test_leases_follow_the_partition_where_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader whose beats nobody reads is taken for gone, and two processes copy."""
+    counts, beaten = iter([1, 0, 8]), []
+    one = Presence(FLOW, SimpleNamespace(timeout_s=1.0))  # type: ignore[arg-type]
+
+    def look() -> bool:
+        found = next(counts)
+        one._log.partitions = found or one._log.partitions
+        return bool(found)
+
+    monkeypatch.setattr(one._log, "look", look)
+    monkeypatch.setattr(one._log, "append", lambda partition, pairs: beaten.append(partition))
+    for _ in range(3):
+        one.beat()
+    assert beaten == [home(FLOW, 1), home(FLOW, 1), home(FLOW, 8)]
+    assert home(FLOW, 8) != home(FLOW, 1)

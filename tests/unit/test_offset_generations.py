@@ -176,3 +176,13 @@ def old_map(copy: MappedCopy, source: int, target: int, length: int) -> None:
 
 def write(copy: MappedCopy, topic: str, key: bytes, value: bytes | None) -> None:
     copy.target.produce(TopicPartition(topic, 0), encode([Record(0, 0, key, value)]))
+
+
+def test_a_generation_without_runs_that_began_behind_the_end_of_a_cut_copy_does_not_count() -> None:
+    """It was claimed behind what MM2 had copied, and copied nothing itself: no run tells that the copy was cut."""
+    copy = MappedCopy()
+    for source, target in ((0, 0), (200, 100), (300, 40)):  # the copy was cut at 40
+        copy.source.ends[TP], copy.target.ends[REMOTE] = 300, target
+        copy.new_era(source)
+        copy.claim()
+    assert (copy.translate(200) or 0) <= 40, "what comes from 300 on begins at 40"

@@ -85,6 +85,24 @@ def test_the_next_claim_counts_and_goes_on() -> None:
     assert log_of(compacted(pairs)).known[TP] == Position(9, 8, 0, 9)
 
 
+@pytest.mark.parametrize("counts", [Position(9, 8, 0, 9), Position(700)])
+def test_a_void_position_is_not_left_as_the_last_of_its_key(counts: Position) -> None:
+    """Compaction would leave it, and the fence, of a copy that has begun long ago: all of it would be copied again."""
+    pairs = [*changed(Position(0)), pair(NEW), pair(counts), pair(SLEPT)]
+    for _ in range(2):
+        log_of(pairs).repair()
+        assert log_of(pairs).known.get(TP) == counts
+        assert log_of(compacted(pairs)).known.get(TP) == counts
+    assert len(pairs) == 7, "once"
+
+
+def test_nothing_is_written_where_the_fence_says_the_same() -> None:
+    pairs = [*changed(Position(0)), pair(SLEPT)]
+    before = list(pairs)
+    log_of(pairs).repair()
+    assert pairs == before
+
+
 def test_a_second_change_keeps_the_first_ones_fence() -> None:
     pairs = changed(Position(0))
     log_of(pairs).set_by_hand({TP: Position(300)})

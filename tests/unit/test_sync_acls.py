@@ -357,3 +357,11 @@ def test_a_login_that_does_not_tell_who_we_are_names_the_key(logs: list[EventDic
     assert "us->eu.sync.topic.acls.own.principal" in line["fix"]
     told = replace(flow, own_principal=US)
     assert AclSync(told, cast(Client, source), cast(Client, target)).sync(TOPICS) == 2
+
+
+def test_a_permission_that_the_source_denies_is_mended_there(logs: list[EventDict]) -> None:
+    """Given on the target by hand it would meet the denial in the next round."""
+    sync = a_sync(FakeCluster([acl(READ), deny("User:alice", name="ord", pattern=PREFIXED)]), FakeCluster())
+    assert sync.sync(TOPICS) == 0
+    [line] = logs
+    assert line["fix"].startswith("Remove that denial from us")

@@ -83,6 +83,28 @@ def test_a_copy_that_was_cut_takes_back_where_its_checkpoints_had_placed_groups(
     assert (copy.place(), copy.target.groups["g"][REMOTE].offset) == (1600, 1600)  # the end: 1700 is still to come
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["began later", "stood by"])
+def test_a_group_is_taken_back_though_the_process_ended_that_withdrew_its_checkpoint(other: bool) -> None:
+    """Checkpoints are written a minute before groups are set by them."""
+    copy = copied()
+    copy.commit(1900)
+    copy.round()
+    copy.target.ends[REMOTE] = 700
+    copy.commit(1700)
+    begin_again(copy, 600, 700, 900)
+    first = copy.checkpoints
+    if other:
+        copy.open()
+        copy.checkpoints._log.count()
+        copy.checkpoints._unjudged += copy.checkpoints._log.news()
+    first.emit()
+    if not other:
+        copy.open()
+    for _ in range(3):
+        copy.round()
+    assert (copy.place(), copy.target.groups["g"][REMOTE].offset) == (1600, 1600)
+
+
 def test_an_offset_that_the_group_committed_itself_is_not_made_smaller() -> None:
     copy = copied()
     copy.target.make(REMOTE.topic)

@@ -111,10 +111,10 @@ us->eu.max.bytes.per.second = 10000000, history\\\\..*=2000000
 ```
 
 A cap is one figure, however many tasks the flow has: what one does not use the others get, and what is paused uses
-nothing. (Several processes that run one flow hold it each for itself.) It is held by not fetching, so what is too much
-waits on the source, and topics that are far behind wait before those that are live. Half a second's worth may come at
-once after a pause; a batch is never cut, so one that is larger than that is followed by a pause. A partition
-that has had no turn for more than 5 s counts as stalled, with the cap as its reason.
+nothing. It is held by not fetching, so what is too much waits on the source, and topics that are far behind wait before
+those that are live. Half a second's worth may come at once after a pause; a batch is never cut, so one that is larger
+than that is followed by a pause. A partition that has had no turn for more than 5 s counts as stalled, with the cap as
+its reason.
 
 ## Settings that follow, and what they may not do
 

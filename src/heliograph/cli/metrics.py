@@ -36,8 +36,8 @@ makes it healthy: neither a task that runs nor a connection that stands.
 | `parked` | it cannot go on until somebody acts; the reason says what. It is tried again every 10 s |
 
 A flow is `stalled` or `parked` when one of its partitions is, `restarting` while its streaming query waits to be
-started again (the reason says when), `starting` before its first task; `running` and `idle` (no topic matches yet) are
-healthy.
+started again (the reason says when), `starting` before its first task; `running`, `idle` (no topic matches yet)
+and `standby` (another process copies the flow) are healthy.
 While the process starts, `/health` answers 503.
 
 Lag in bytes is an estimate: records times the mean size of this partition's records so far. Latencies are by this

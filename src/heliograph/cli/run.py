@@ -68,8 +68,8 @@ def command(
     partition that cannot go on is parked and named with the reason, and the others go on.
 
     While it runs, `heliograph pause`, `resume` and `stop` steer flows, topics and partitions, and `heliograph apply
-    FILE` (or SIGHUP) lets it take up the edited file. Several processes may run a flow together if they do the same to
-    it; one that would do something else is refused with who runs it, unless it is told to --take-over.
+    FILE` (or SIGHUP) lets it take up the edited file. Of several processes that run a flow with the same settings one
+    copies and the others stand by; one with other settings is refused, unless it is told to --take-over.
 
     \b
     Examples:

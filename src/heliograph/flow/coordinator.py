@@ -70,6 +70,7 @@ log = structlog.get_logger()
 
 ASK_AGAIN_S = 0.5  # how long Spark's question for an epoch is held when there is none
 TROUBLE_BACKOFF_S = (1.0, 30.0)
+FOLLOW_EVERY_S = 3.0  # how far another process has copied
 SOONEST_LOOK_S = 0.05  # for topics again, however long the last look took
 LOOKS_S = 86_400.0  # a flow that looks for topics less often than daily was told not to
 ORDER_TIMEOUT_S = 5.0  # for writing an order down: somebody waits for the answer
@@ -127,6 +128,7 @@ class Coordinator:
         self._outdated = False  # the plan was made of a survey that is no longer the last
         self._plans: dict[int, list[Assignment]] = {}
         self._epoch = 0
+        self._read_in_term = 0  # of the leadership: positions were read since it began
         self._trouble = ""
         self._course = Course()
         self._look_now = False  # for topics, whatever the interval says
@@ -145,7 +147,9 @@ class Coordinator:
         made.also("incidents", self._incidents.look, LOOK_EVERY_S)
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
         made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
+        made.also("standby", self._follow, FOLLOW_EVERY_S)
         made.resting = lambda: self._helm.stopped
+        made.leads = lambda: self.leadership.leads
         return made
 
     def _hear(self, record: Record) -> None:
@@ -159,8 +163,13 @@ class Coordinator:
 
     def _judge_leadership(self) -> None:
         led = self.leadership.leads
-        if self.leadership.judge() and not (self.tenure.lapsed or self.tenure.gone):
+        changed = self.leadership.judge()
+        self._tell_leadership(led)  # before the beat, which may fail: another process copies already
+        if changed and not (self.tenure.lapsed or self.tenure.gone):
             self._presence.beat()  # at once: others wait for it, or would claim as well
+
+    def _tell_leadership(self, led: bool) -> None:
+        """To tasks and the planner, if it changed."""
         if led == self.leadership.leads:
             return
         if led:
@@ -284,11 +293,12 @@ class Coordinator:
         """A process that was frozen looks first. One whose beats fail, since a leader is away, copies on: whoever wants
         to change the flow cannot reach that leader either."""
         try:
-            return self._lease.holds()
+            held = self._lease.holds()
         except HeliographError:
             if self._lease.frozen:
                 raise
-            return not self.tenure.gone
+            held = not self.tenure.gone
+        return held and self.leadership.leads  # it may have yielded just now, when it looked
 
     def _plannable(self) -> tuple[Route, ...]:
         if self._stopping or not self.leadership.leads:
@@ -302,8 +312,11 @@ class Coordinator:
     def _assign(self, epoch: int, routes: tuple[Route, ...]) -> list[Assignment]:
         with self._lock:
             self._handover.expect({(a.epoch, a.task) for plan in self._plans.values() for a in plan})
-        if not self._handover.all_told:
+        terms = self.leadership.terms
+        if terms != self._read_in_term or not self._handover.all_told:  # another process may have copied meanwhile
             self._positions.catch_up()
+            self._read_in_term = terms
+        self._positions.repair()
         self._amends.settle(routes)
         relay = self._relay.busy  # tasks of the last epoch go on until these are ready
         if self._claims.claim(routes):
@@ -322,9 +335,9 @@ class Coordinator:
             if share := self._caps.share(task):
                 channel.send(Shares(self._dealt, share))
         with self._lock:
-            stopping, outdated = self._stopping, self._outdated
-        if stopping or outdated:
-            channel.send(Finish() if stopping else Turn())
+            ending, outdated = self._stopping or not self.leadership.leads, self._outdated
+        if ending or outdated:
+            channel.send(Finish() if ending else Turn())
         if (policies := self._policies) is not None:  # it may have been planned before
             channel.send(policies)
         self._helm.joined(channel)
@@ -404,6 +417,9 @@ class Coordinator:
         self._relay.send_all(Turn())
 
     def _is_copied(self, tp: TopicPartition) -> bool:
+        """Also where this process stands by: it cannot know of the other's tasks."""
+        if not self.leadership.leads:
+            return True
         with self._lock:
             planned = any(_reaches(lane, tp) for plan in self._plans.values() for a in plan for lane in a.lanes)
         return self._relay.turning or (planned and self._relay.busy)
@@ -425,13 +441,23 @@ class Coordinator:
             return [r.tp for r in self._survey.routes]
 
     def _recover(self) -> None:
-        """Partitions that stall while nothing is in their way get new tasks."""
+        """Partitions that stall while nothing is in their way get new tasks. Calls no cluster."""
+        led = self.leadership.leads
+        self.leadership.stop_if_cut_off(self._lease.silent_s)
+        self._tell_leadership(led)
         if not self.leadership.leads:
+            self._observer.freed(self._copied_partitions())  # they are not this process's to move
             return
         ill = self._recovery.due(self._observer.verdicts(self._look().because), time.monotonic())
         if ill:
             log.warning("stalled for no reason: tasks begin anew", flow=self.flow.name, partitions=list(map(str, ill)))
             self._relay.send_all(Finish())  # not to hand over: what they hold is what stalls
+
+    def _follow(self) -> None:
+        """Where the process stands that copies: shown here too, and what `run --until-current` waits for."""
+        if not self.leadership.leads:
+            known = self._positions.catch_up()
+            self._observer.followed({tp: position.next_offset for tp, position in known.items()})
 
     def _watch(self) -> None:
         wait = self._interval()
@@ -535,6 +561,10 @@ class Coordinator:
         """The supervisor's word on the flow's streaming query, and when it will be started again."""
         with self._lock:
             self._course.say(state, reason, again_at)
+        if state == "restarting":
+            led = self.leadership.leads
+            self.leadership.resign()
+            self._tell_leadership(led)
 
     def status(self) -> FlowStatus:
         return reports.status(self._look())

@@ -64,6 +64,11 @@ class Lease:
         with self._resuming:
             return self._resume()
 
+    @property
+    def silent_s(self) -> float:
+        """Since the last beat that the target acknowledged."""
+        return self._now().since(self._presence.beat_at)
+
     def _resume(self) -> bool:
         before = self._presence.beat_at
         if self._tenure.removed or self._lapsed_at != before:  # once for each silence

@@ -124,6 +124,14 @@ class Observer:
                     row.unseen = ""
                     row.progress.saw_end(COORDINATOR, end, began)
 
+    def followed(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Where partitions stand that another process copies, by what it wrote down."""
+        now = self.clock()
+        with self._lock:
+            for tp, next_offset in positions.items():
+                if (row := self._rows.get(tp)) is not None:
+                    row.progress.saw_position(next_offset, now)
+
     def freed(self, partitions: Iterable[TopicPartition]) -> None:
         """An operator let these go on: what they owe is counted from now."""
         now = self.clock()

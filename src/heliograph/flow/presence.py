@@ -127,13 +127,17 @@ class Presence:
         self.claim = 0  # of the leadership
         self._key = _key(flow, self.process)
         self._beats = 0
+        self._left = False
         self._now = now or Moment.now
         self.beat_at = self._now()  # when the last beat that the target has acknowledged began, or this did
 
     def beat(self) -> None:
         with self._lock:
             began = self._now()
-            if not self._log.partitions and not self._log.count():
+            if self._left:
+                return  # a chore that was late: the lease would stay behind
+            # Every time: in a topic that was recreated or has more partitions by now, leases stand in another one.
+            if not self._log.look() and not self._log.partitions:
                 self.beat_at = began
                 return  # not made yet: there are no positions either
             about = {
@@ -154,7 +158,8 @@ class Presence:
             self.beat_at = began
 
     def leave(self) -> None:
-        """Best effort: what is not taken back runs out."""
+        """For good. Best effort: what is not taken back runs out."""
+        self._left = True
         if self._log.partitions:
             self._client.timeout_s = LEAVE_S
             with contextlib.suppress(HeliographError):

@@ -50,14 +50,19 @@ class Specialists:
         self.checkpoint_latencies: Latencies | None = None
         self.checkpoints: Checkpoints | None = None
         self.resting: Callable[[], bool] = lambda: False  # whether an operator stopped the flow
+        self.leads: Callable[[], bool] = lambda: True  # whether this process copies it
         self._heartbeats()
         if flow.enabled and offsets is not None and positions is not None:
             if flow.copies:
                 if not flow.staged:
-                    self._add("offset map", offsets.trim, TRIM_EVERY_S, delay_s=TRIM_EVERY_S)
+                    self._add("offset map", lambda: self._trim(offsets), TRIM_EVERY_S, delay_s=TRIM_EVERY_S)
                 self._offset_syncs()
                 self._topics(topics, altered)
             self._checkpoints(offsets, positions)
+
+    def _trim(self, offsets: OffsetMap) -> None:
+        if self.leads():
+            offsets.trim()
 
     def _heartbeats(self) -> None:
         every_s = self.flow.emit_heartbeats_s

@@ -11,6 +11,8 @@ Invariants:
      that counts is lost.
   b. Where only the void position is left, compaction having removed what the operator wrote, the fence's position is
      the one that counts; none, if the operator took the position away.
+  c. What came after the fence and counts, a claim above all, would be lost with that compaction. So a void position is
+     not left as the last of its key: the coordinator writes what counts behind it (`PositionsLog.repair`).
 MM2 and Connect pass these records over: their key names a connector that they do not know.
 """
 
@@ -61,6 +63,10 @@ class Fences:
         """Invariant a."""
         fence = self._known.get(tp)
         return fence is not None and position is not None and position.producer_id in fence.voids
+
+    def restores(self, tp: TopicPartition, position: Position | None) -> bool:
+        """Whether a reader who finds the fence and a void position alone comes to this position."""
+        return self._known[tp].position == position
 
     def instead(self, tp: TopicPartition, void: Position, before: Position | None) -> Position | None:
         """What counts after a void position was read (invariant b)."""

@@ -42,6 +42,7 @@ class Stored:
     runs: Runs = field(default_factory=Runs)
     firsts: array[int] = field(default_factory=lambda: array("q"))  # of its segments' keys, in order
     generation: Generation | None = None
+    counted: int = 0  # the target offset behind the last record that a position counted, as far as positions were seen
 
     def take(self, segment: Segment) -> None:
         if segment.generation is not None:
@@ -74,6 +75,13 @@ class Stored:
         return [*self.firsts, *([HEADER] if self.generation is not None else [])]
 
     @property
+    def reach(self) -> int:
+        """The target offset behind all that is known of it: when it was claimed the copy had the records before."""
+        last, began = self.runs.last, self.generation
+        mapped = last.target + last.length if last is not None else 0
+        return max(mapped, began.end if began is not None else 0, self.counted)
+
+    @property
     def scattered(self) -> bool:
         """Whether its runs would fit into far fewer segments than the topic has."""
         return len(self.firsts) > 2 * (len(self.runs) // SEGMENT_RUNS + 1) + LEFT_ALONE
@@ -104,8 +112,8 @@ class Partition:
 
     def still_true(self, producer: int, end: int, copy: UUID | None) -> list[int]:
         """The generations whose records the copy still has, newest first: those of the same remote topic. If one of
-        them reaches beyond the end of the remote partition, that was cut, and none can be relied on. Where brokers
-        have no topic ids nothing proves that it is the same."""
+        them reaches beyond the end of the remote partition, or began there, that was cut, and none can be relied on.
+        Where brokers have no topic ids nothing proves that it is the same."""
         same = {
             pid: one
             for pid, one in self.stored.items()
@@ -113,7 +121,7 @@ class Partition:
         }
         older = [pid for one in same.values() if one.generation for pid in one.generation.follows]
         followed = same | {pid: self.stored[pid] for pid in older if pid in self.stored and pid != producer}
-        if any((last := one.runs.last) and last.target + last.length > end for one in followed.values()):
+        if any(one.reach > end for one in followed.values()):
             return []
         return sorted(followed, key=lambda pid: _begun(followed[pid]), reverse=True)[:FOLLOWED]
 
@@ -133,6 +141,9 @@ class Partition:
 
     def extend(self, position: Position) -> None:
         """The last run, as long as the position says (invariant i of positions)."""
+        if position.producer_id in self.stored:
+            own = self.stored[position.producer_id]
+            own.counted = max(own.counted, position.target)
         if position.run is None:
             self._extend_of_0_1(position)
         elif position.run >= 0 and position.producer_id in self.stored:

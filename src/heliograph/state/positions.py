@@ -59,6 +59,7 @@ class PositionsLog:
         self._refolded: Folded | None = None  # a refold that is not complete yet
         self._log.on_refold = self._begin_refold
         self._fences = Fences(self._alias, self._under)
+        self._overtaken: set[TopicPartition] = set()  # the last record of its key is void
         self._lock = threading.RLock()  # the planner's thread, and those of tasks that start again
 
     @property
@@ -119,6 +120,9 @@ class PositionsLog:
             partitions=len({tp for tp, _ in lost}),
             fix="to start over, stop the flow and use `heliograph offsets reset`",
         )
+        for tp, position in lost:  # before the position: what a task that slept writes stays void for every reader
+            if (fence := self._fences.pair(tp, None, position)) is not None:
+                self._log.append(partition_for(key_of(self._alias, tp, self._under[0]), self.partitions), [fence])
         self._append(lost)
 
     def learn(
@@ -223,6 +227,14 @@ class PositionsLog:
         """To write before this position is set by hand; None: nothing has to be fenced off."""
         return self._fences.pair(tp, self.known.get(tp), position)
 
+    def repair(self) -> None:
+        """Invariant c of `state.fence`. For the process that copies the flow."""
+        with self._lock:
+            counts = {tp: self.known.get(tp) for tp in self._overtaken}
+            lost = {tp: position for tp, position in counts.items() if not self._fences.restores(tp, position)}
+            self.write(lost)
+            self._overtaken.clear()
+
     def doubt(self, ends: Mapping[TopicPartition, tuple[int, bool]]) -> None:
         """These positions without a producer id lie behind the end of their source (given, with whether nothing was
         ever copied): whoever wrote them, they are none. The last one before that can be true counts again. Where there
@@ -267,7 +279,12 @@ class PositionsLog:
         before = known.get(tp)
         read = decode(record.value)
         void = read is not None and self._fences.voids(tp, read)
-        position = self._fences.instead(tp, read, before) if read and void else fold(before, record.value)
+        if read is not None and void:
+            self._overtaken.add(tp)
+            position = self._fences.instead(tp, read, before)
+        else:
+            self._overtaken.discard(tp)
+            position = fold(before, record.value)
         if position is None:
             known.pop(tp, None)
         else:

@@ -39,11 +39,13 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """An ACL that the remote topic does not get. `is_there`: the target has it nevertheless."""
+    """An ACL that the remote topic does not get. `is_there`: the target has it nevertheless. `covered`: the source
+    denies all of it, which would be denied on the target too if it were there."""
 
     acl: Acl
     why: str
     is_there: bool = False
+    covered: bool = False
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ def _carry_allow(found: RemoteAcls, acl: Acl, denials: Iterable[Acl], ours: str 
             continue
         is_there = acl in there
         if (principal, host) == (acl.principal, acl.host) and not is_there:
-            found.withheld.append(Withheld(acl, f"the source has {denial}, which covers it"))
+            found.withheld.append(Withheld(acl, f"the source has {denial}, which covers it", covered=True))
             return
         if principal == ours:
             continue  # the ALLOW opens nothing to us: we read and write this topic

@@ -73,13 +73,18 @@ class AclSync:
 
     def _say_withheld(self, wanted: RemoteAcls) -> None:
         for one in wanted.withheld:
-            self._withhold(one.acl, one.why, is_there=one.is_there)
+            self._withhold(one.acl, one.why, is_there=one.is_there, covered=one.covered)
 
-    def _withhold(self, acl: Acl, why: str, *, is_there: bool = False) -> None:
+    def _withhold(self, acl: Acl, why: str, *, is_there: bool = False, covered: bool = False) -> None:
         what = "denial" if acl.permission != ALLOW else "permission"
         self.withheld.append(f"{acl.name}: {what} withheld: {acl}: {why}")
         fix = f"Give it on {self.flow.target.alias} by hand, if that is meant"
-        if is_there:
+        if covered:
+            fix = (
+                f"Remove that denial from {self.flow.source.alias}, if it is not meant: were the permission given on "
+                f"{self.flow.target.alias} by hand, the denial would be made there too"
+            )
+        elif is_there:
             fix = (
                 f"{self.flow.target.alias} has it already: remove it there by hand, or it opens what the source denies"
             )

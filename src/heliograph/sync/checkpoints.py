@@ -181,11 +181,17 @@ class Checkpoints:
         found: dict[Key, tuple[Checkpoint, Mark, tuple[int, int] | None]] = {
             key: (checkpoint, self._marks.get(key, Mark()), None) for key, checkpoint in self.known.items()
         }
+        read: list[tuple[Checkpoint, tuple[int, int]]] = []
+        replaced: dict[Key, list[tuple[Checkpoint, Mark]]] = {}  # by lower ones
         for place, record in self._unjudged:
             checkpoint = Checkpoint.read(record.key, record.value)
             whose = Checkpoint.read_key(record.key)
             if checkpoint is not None:
-                found[checkpoint.group, checkpoint.tp] = checkpoint, mark_of(record.headers), (place, record.offset)
+                key, at = (checkpoint.group, checkpoint.tp), (place, record.offset)
+                read.append((checkpoint, at))
+                before = [*replaced.get(key, ()), *([found[key][:2]] if key in found else [])]
+                replaced[key] = [one for one in before if one[0].downstream > checkpoint.downstream]
+                found[key] = checkpoint, mark_of(record.headers), at
             elif record.value is None and whose is not None:
                 found.pop(whose, None)
                 self.known.pop(whose, None)
@@ -193,17 +199,34 @@ class Checkpoints:
                 self._strangers.add(place, record.offset, "it is no checkpoint")
         self._unjudged = []
         ours = {key: (*one, tp) for key, one in found.items() if (tp := self._concerns(one[0])) is not None}
-        limits = self._limits({c: tp for c, _, _, tp in ours.values()}, positions)
+        last = {one[2] for one in ours.values()}
+        earlier = [(c, at, tp) for c, at in read if at not in last and (tp := self._concerns(c)) is not None]
+        asked = {c: tp for c, _, _, tp in ours.values()} | {c: tp for c, _, tp in earlier}
+        limits = self._limits(asked, positions)
+        for checkpoint, at, _ in earlier:  # a later record of its key counts; a false one is named all the same
+            if checkpoint.downstream > limits[checkpoint]:
+                self._strangers.add(*at, f"further than the offset of {checkpoint.group} leads")
         void: list[Checkpoint] = []
-        for key, (checkpoint, mark, read, tp) in ours.items():
+        for key, (checkpoint, mark, place_read, tp) in ours.items():
             gone = self._is_over(mark, tp, checkpoint.tp, positions)
             if gone or checkpoint.downstream > limits[checkpoint]:
-                self._withdraw(key, checkpoint, read, gone=gone)
+                self._withdraw(key, checkpoint, place_read, gone=gone)
                 void.append(checkpoint)
             else:
                 self.known[key], self._marks[key] = checkpoint, mark
+        self._remember(replaced, positions)
         self._strangers.tell()
         return void
+
+    def _remember(
+        self, replaced: Mapping[Key, list[tuple[Checkpoint, Mark]]], positions: Mapping[TopicPartition, Position]
+    ) -> None:
+        """Checkpoints that another process withdrew, and maybe ended before the groups were set."""
+        old = [(key, *one, tp) for key, some in replaced.items() for one in some if (tp := self._concerns(one[0]))]
+        limits = self._limits({c: tp for _, c, _, tp in old}, positions)
+        for key, checkpoint, mark, tp in old:
+            if self._is_over(mark, tp, checkpoint.tp, positions) or checkpoint.downstream > limits[checkpoint]:
+                self.withdrawn[key] = [*self.withdrawn.get(key, ()), checkpoint.downstream][-WITHDRAWN:]
 
     def _withdraw(self, key: Key, checkpoint: Checkpoint, read: tuple[int, int] | None, *, gone: bool) -> None:
         """`read`: where in the topic it stands, if that is news."""
