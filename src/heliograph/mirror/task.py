@@ -62,7 +62,8 @@ from heliograph.mirror.protocol import (
 from heliograph.mirror.strands import share_of
 from heliograph.mirror.telling import Telling
 from heliograph.types import TopicPartition
-from heliograph.wire import versions
+from heliograph.wire import name_of, versions
+from heliograph.wire.codes import KAFKA_STORAGE_ERROR
 
 log = structlog.get_logger()
 
@@ -458,7 +459,9 @@ class Task:
 
     def _not_answered(self, lane: Lane, error: HeliographError) -> None:
         if error.retriable:
-            lane.write_trouble = f"the target cannot say what it holds: {error.message}"
+            if name_of(KAFKA_STORAGE_ERROR) not in lane.write_trouble:  # what a broker said of its disk stays
+                lane.write_trouble = f"the target cannot say what it holds: {error.message}"
+            self._target.brokers.refresh()
             log.info("asking the target again", partition=str(lane.spec.remote), why=str(error))
             self._due[lane] = time.monotonic() + ASK_AGAIN_S
             return

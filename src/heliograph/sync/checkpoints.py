@@ -116,7 +116,7 @@ class Checkpoints:
         for group, offsets in committed.items():
             for tp, at in offsets.items():
                 downstream = self._offsets.translate(tp, at.offset, positions)
-                if downstream is None:
+                if downstream is None or self._nothing_copied(tp, positions[tp]):
                     continue
                 remote = TopicPartition(policy.remote_topic(self._flow, tp.topic), tp.partition)
                 place = max(downstream, starts.get(remote, 0))
@@ -125,6 +125,11 @@ class Checkpoints:
                 if self._worth(checkpoint, mark):
                     found[checkpoint] = mark
         return found
+
+    def _nothing_copied(self, tp: TopicPartition, position: Position) -> bool:
+        """MM2 writes no checkpoint before the first record is there, and neither do we."""
+        older = self._offsets.generations(tp, position, tp.partition) - {position.producer_id}
+        return position.sequence == 0 and not older
 
     def _divided_ones(
         self,
