@@ -56,6 +56,9 @@ class Offsets:
         self.runs.extend(known[tp].run or 0, known[tp].run_end)
         return self.runs.floor(offset)
 
+    def generations(self, tp: TopicPartition, position: Position, remote: int) -> frozenset[int]:
+        return frozenset([position.producer_id])
+
 
 class OneGroup(Checkpoints):
     written: list[tuple[bytes, bytes]]
