@@ -31,14 +31,14 @@ from heliograph.errors import BatchError, ConnectionLost, HeliographError, Recor
 from heliograph.mirror import ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.events import AllAnswered, Appended, DiskFailed, Events, LostTrack, OverLimit, Parked
-from heliograph.mirror.lane import Lane, Sent, Verdict
+from heliograph.mirror.lane import Lane, Sent, State, Verdict
 from heliograph.mirror.ledger import IN_FLIGHT
 from heliograph.mirror.pace import Pace
 from heliograph.mirror.timing import Tellings
 from heliograph.mirror.turns import Party, Turns, party_of
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Connection, Produced, broker_error, produce_request, produced
-from heliograph.wire.codes import KAFKA_STORAGE_ERROR
+from heliograph.wire.codes import KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION
 
 # Requests on their way per broker. Rule F allows five batches a lane; with all lanes in every request that is five.
 REQUESTS_IN_FLIGHT = 5
@@ -340,6 +340,15 @@ class Target:
             self._events.append(DiskFailed(lane))
         self.brokers.refresh()
         self._events.append(LostTrack(lane, lane.generation))
+        if result.error == UNKNOWN_TOPIC_OR_PARTITION:
+            self._distrust(lane.spec.remote.topic)
+
+    def _distrust(self, topic: str) -> None:
+        """A topic that was deleted comes back empty, and would take any sequence of its other partitions too."""
+        for lane in self._lanes:
+            if lane.spec.remote.topic == topic and lane.state is State.FLOWING:
+                lane.lose_track()
+                self._events.append(LostTrack(lane, lane.generation))
 
     def _cut_off(self, lane: Lane, sent: Sent) -> None:
         """The connection ended before the answer came."""
