@@ -181,9 +181,9 @@ class Target:
         while len(pusher.requests) < REQUESTS_IN_FLIGHT and self._awake():
             request = Request(now)
             if self._parties:
-                taken = self._fill_by_turns(pusher.turns, request, lanes, most, now)
+                taken = self._fill_by_turns(pusher.turns, request, lanes, most)
             else:
-                taken = self._fill(request, lanes, most, now)
+                taken = self._fill(request, lanes, most)
             self._add_notes(request, notes)
             if not request.batches and not request.notes:
                 break
@@ -201,7 +201,7 @@ class Target:
                 self._active.pop(lane, None)
 
     def _fill(
-        self, request: Request, lanes: Iterable[Lane], most: int, now: float, taken: set[TopicPartition] | None = None
+        self, request: Request, lanes: Iterable[Lane], most: int, taken: set[TopicPartition] | None = None
     ) -> set[TopicPartition]:
         """A batch of each, as far as they fit. Returns the partitions among them that others write to as well, with
         those that were `taken` before."""
@@ -233,9 +233,7 @@ class Target:
         if (waits or lane.spec.strands) and ready() and (count := self.pace.joinable(lane.chunks)):
             lane.join(count)
 
-    def _fill_by_turns(
-        self, turns: Turns, request: Request, lanes: list[Lane], most: int, now: float
-    ) -> set[TopicPartition]:
+    def _fill_by_turns(self, turns: Turns, request: Request, lanes: list[Lane], most: int) -> set[TopicPartition]:
         """The same, party by party (invariant d). Parties whose turn it is go first; the rest of the request is filled
         with those ahead of their share, because a request takes an in-flight slot whatever its size. These batches are
         not charged: no other party had anything to send in that place."""
@@ -245,10 +243,10 @@ class Target:
                 ready.setdefault(self._parties[lane], []).append(lane)
         of = {party.name: some for party, some in ready.items()}
         first, ahead = turns.order(list(ready), most)
-        taken = self._fill(request, (lane for name in first for lane in of[name]), most, now)
+        taken = self._fill(request, (lane for name in first for lane in of[name]), most)
         in_turn = len(request.batches)
         if request.size < most:
-            taken = self._fill(request, (lane for name in ahead for lane in of[name]), most, now, taken)
+            taken = self._fill(request, (lane for name in ahead for lane in of[name]), most, taken)
         for lane, sent in request.batches[: in_turn or None]:
             turns.took(self._parties[lane], len(sent.piece.data))
         return taken
