@@ -16,7 +16,18 @@ STEPS = st.lists(
             [
                 *("produce", "hole", "copy", "flush") * 4,
                 *("transactions", "foreign", "map fails", "position fails", "crash", "crash blind", "no map"),
-                *("mm2", "recreated", "skipped", "cut", "cut and skipped", "set back", "trim", "compact", "restart"),
+                *(
+                    "mm2",
+                    "recreated",
+                    "skipped",
+                    "cut",
+                    "cut and skipped",
+                    "set back",
+                    "set forward",
+                    "trim",
+                    "compact",
+                    "restart",
+                ),
             ]
         ),
         st.integers(1, 12),
@@ -67,6 +78,8 @@ def take(copied: Copied, step: str, size: int) -> None:
             copied.cut(max(len(copied.log) - size, 0), start=copied.positions.known[TP].next_offset)
         case "set back":
             copied.new_generation(max(copied.positions.known[TP].next_offset - size, 0))
+        case "set forward":
+            copied.new_generation(min(copied.positions.known[TP].next_offset + size, copied.source_end))
         case "trim":
             copied.target.starts[REMOTE] = min(copied.target.starts.get(REMOTE, 0) + size, len(copied.log))
             copied.settle_ends()
@@ -83,6 +96,7 @@ def take(copied: Copied, step: str, size: int) -> None:
 @example([("mm2", 2), ("mm2", 1), ("cut and skipped", 1)], True)
 @example([("no map", 1), ("cut", 1), ("cut", 2)], False)
 @example([("no map", 2), ("cut", 1), ("no map", 1), ("cut and skipped", 1)], False)
+@example([("produce", 1), ("no map", 2), ("cut", 1), ("copy", 2), ("cut", 2)], False)
 def test_no_unread_record_is_passed_over(steps: list[tuple[str, int]], bounded: bool) -> None:
     few = {"heliograph.mirror.offsetmap.SEGMENT_RUNS": 4, "heliograph.state.generations.SEGMENT_RUNS": 4}
     few |= {"heliograph.state.offsets.TOTAL_RUNS": 8, "heliograph.state.offsets.LEAST_RUNS": 8} if bounded else {}

@@ -87,6 +87,7 @@ class Generation(msgspec.Struct, frozen=True):
     follows: list[int] = []  # producer ids of the generations before it whose records are still there, newest first
     fresh: bool = False  # nothing of the source partition was copied before
     exact: int = 0  # the source offset from which on no run was dropped from the topic
+    source_end: int = -1  # where the source partition ended then: nothing behind it had been copied; -1: not known
 
 
 class Segment(NamedTuple):

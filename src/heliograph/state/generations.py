@@ -6,7 +6,9 @@ tell of was deleted or cut, or the process that wrote them had lost the claim. D
 writes.
 
 Invariant: a group is never placed past a record it has not read. For a source offset the newest generation counts that
-was claimed at or before it, and of an older one only what lies before that claim: later records come again.
+was claimed at or before it, and of an older one only what lies before that claim: later records come again. But one
+that was followed by the next before it had copied so far may leave the only copy of a record in a generation before
+it: then the lowest answer of all counts (`Stored.covers`).
 """
 
 from __future__ import annotations
@@ -80,6 +82,28 @@ class Stored:
         last, began = self.runs.last, self.generation
         mapped = last.target + last.length if last is not None else 0
         return max(mapped, began.end if began is not None else 0, self.counted)
+
+    def covers(self, source: int) -> bool:
+        """Whether it has all records from its claim to this source offset, or at least all that may lie before it in
+        the remote partition: those had been in the source when it was claimed. By what it wrote down."""
+        began, last = self.generation, self.runs.last
+        if began is None:
+            return True  # of 0.1: the generation that follows was claimed at its position
+        copied = last.source + last.length if last is not None else began.start
+        return source <= copied or 0 <= began.source_end <= copied
+
+    def floor(self, source: int) -> int | None:
+        """Of its own records."""
+        found, began = self.runs.floor(source), self.generation
+        if found is None and began is not None and (source >= began.start or began.fresh):
+            return began.end
+        return found
+
+    @property
+    def first_of_all(self) -> bool:
+        """Whether nothing lay in the remote partition before it."""
+        began, first = self.generation, self.runs.first
+        return (began is not None and began.end == 0) or (first is not None and first.target == 0)
 
     @property
     def scattered(self) -> bool:
@@ -161,19 +185,19 @@ class Partition:
     def floor(self, offset: int, position: Position) -> int | None:
         """A target offset before which no record lies that the source has at or after this offset; the record's own
         where runs are exact. None: not known."""
+        lowest: int | None = None
         oldest: Stored | None = None
         for one, cut in self.chain(position.producer_id, of_0_1=position.run is None):
             at = offset if cut is None else min(offset, cut)
-            found = one.runs.floor(at)
+            found = one.floor(at)
             if found is not None:
-                return found
-            began = one.generation
-            if began is not None and (at >= began.start or began.fresh):
-                return began.end
-            oldest = one if len(one.runs) else oldest
-        # Nothing lies before a first run that begins the remote partition.
-        first = oldest.runs.first if oldest is not None else None
-        return 0 if (first is not None and first.target == 0) or position.target == 0 else None
+                lowest = found if lowest is None else min(lowest, found)
+                if cut is None or one.covers(cut):
+                    return lowest
+            oldest = one if found is not None or len(one.runs) else oldest
+        if oldest is not None and oldest.first_of_all:
+            return lowest or 0
+        return 0 if position.target == 0 else None
 
     def ceiling(self, offset: int, position: Position) -> int | None:
         """Where that record lies at the furthest. None: not known."""
@@ -189,11 +213,15 @@ class Partition:
         """Of points: before which target offset there is no record at or after this source offset. None: there are no
         points."""
         known = False
+        lowest: int | None = None
         for one, cut in self.chain(producer, of_0_1=of_0_1):
             known = known or bool(len(one.runs))
-            found = one.runs.floor(offset if cut is None else min(offset, cut))
+            at = offset if cut is None else min(offset, cut)
+            found = one.runs.floor(at)
             if found is not None:
-                return found
+                lowest = found if lowest is None else min(lowest, found)
+                if cut is None or one.covers(cut):
+                    return lowest
         return 0 if known else None  # rule D may have passed over the first records: they have no point
 
 

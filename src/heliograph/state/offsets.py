@@ -58,13 +58,15 @@ class Unjudged(NamedTuple):
 
 class Claimed(NamedTuple):
     """A producer id is claimed: it copies from the source offset `start`, behind `end`, into the remote topic with this
-    id. `fresh`: nothing of the source partition was copied before."""
+    id. `fresh`: nothing of the source partition was copied before. `source_end`: where the source partition ends, or -1
+    if that is not known."""
 
     subject: Subject
     start: int
     end: int
     copy: UUID | None
     fresh: bool = False
+    source_end: int = -1
 
 
 class OffsetMap:
@@ -279,7 +281,10 @@ class OffsetMap:
             replaced = other or one.topic_id != subject.topic_id
             stored = self._partitions[one].stored
             void += [one._replace(producer=pid) for pid in stored if replaced or pid not in kept]
-        return Generation(claim.start, claim.end, str(claim.copy or ""), follows, claim.fresh), void
+        made = Generation(
+            claim.start, claim.end, str(claim.copy or ""), follows, claim.fresh, source_end=claim.source_end
+        )
+        return made, void
 
     def _say_void(self, subject: Subject) -> None:
         log.warning(

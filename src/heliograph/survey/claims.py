@@ -90,9 +90,10 @@ class Claims:
             wanted[route.tp] = self._wanted(route, begin.offset, there)
         translated = [r for r in unclaimed if r.tp in wanted and not r.stages]  # no group's offsets are of the others
         copies, new = self._copy_ids(translated), wanted.keys() - self._positions.known.keys()
+        source_ends = self._source.list_offsets([r.tp for r in translated], at="latest") if translated else {}
         if translated:
             self._offsets.catch_up()
-        self._positions.claim(wanted, lambda claims: self._generations(translated, copies, claims, new))
+        self._positions.claim(wanted, lambda claims: self._generations(translated, copies, claims, new, source_ends))
         return unstarted
 
     def _copy_ids(self, routes: list[Route]) -> dict[str, UUID | None]:
@@ -107,6 +108,7 @@ class Claims:
         copies: Mapping[str, UUID | None],
         claims: Mapping[TopicPartition, Position],
         new: set[TopicPartition],
+        source_ends: Mapping[TopicPartition, int | WireError],
     ) -> None:
         """The offset map's side of claims that are about to be written: first, so that a reader that knows of a claim
         knows which older generations count with it. `new`: there was no position before."""
@@ -117,6 +119,7 @@ class Claims:
                 part.target,
                 copies[route.remote.topic],
                 route.tp in new and bool(route.strands),
+                end if isinstance(end := source_ends[route.tp], int) else -1,
             )
             for route in routes
             for subject, part in _subjects(route, claims[route.tp].strands or (claims[route.tp],))
