@@ -17,7 +17,7 @@ from storm.logs import consumer, ends, last_records, read_checkpoints, read_copi
 from storm.mirror import Mirror
 from storm.plan import Fault
 from storm.report import Summary, kinds
-from storm.verify import Topic, check, count_exact
+from storm.verify import Topic, check, count_exact, repeated
 
 FIRST_S = 180.0  # for the first copies after the start
 LEVEL_LIMIT_S = 300.0  # waited longer than the bound, to tell what is late from what is lost
@@ -192,6 +192,8 @@ class Course:
                 placements=groups.placements[remote],
             )
             summary.findings += check(topic)
+            if times := repeated(topic):
+                summary.notes.append(f"{times:,} records are in {topic.name} more than once: the load sent them twice")
             summary.acknowledged += load.count()
             summary.unanswered += load.unknown
             summary.generations += len(past)

@@ -3,12 +3,15 @@
 Invariants checked, each with the record, the partition and the offset where it is broken:
   lost        every record of the last generation of a source partition is in the copy; of an earlier generation, which
               was deleted at the source, the copy holds a prefix
-  duplicated  no record is in the copy twice, in whatever partition
+  duplicated  no record is in the copy more often than in the source, in whatever partition
   reordered   in each target partition the records of a source partition lie in their order, generations too
   misrouted   without `target.partitions` a record lies in the partition of its source
   foreign     the copy holds nothing that the source does not hold
   misplaced   no unread record of a group lies before the group's offset in the copy, nor is that offset past the end
   source      every acknowledged record is in the source (Kafka's promise, on which the others rest)
+
+With --old the load's own producer has no idempotence, and now and then its library sends a request twice. What the
+source holds twice the copy must hold twice (`repeated` counts these, and is no finding).
 
 Nothing is read here, and nothing of the engine is imported.
 """
@@ -32,6 +35,12 @@ class SourceLog:
 
     offsets: IntArray
     numbers: IntArray
+
+    @property
+    def repeated(self) -> IntArray:
+        """Numbers that it holds more than once."""
+        numbers, counts = np.unique(self.numbers, return_counts=True)
+        return numbers[counts > 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +148,8 @@ def _check_source(topic: Topic, generation: int, partition: int, source: SourceL
     acknowledged = topic.acknowledged.get((generation, partition), np.zeros(0, np.int64))
     gone = acknowledged[~np.isin(acknowledged, source.numbers)]
     found = _finding("source", where, gone, lambda n: f"{Identity(generation, partition, n)} was acknowledged, is gone")
-    back = np.flatnonzero(np.diff(source.numbers) <= 0)
-    at = source.offsets[1:][back] if len(back) else back
+    back = np.flatnonzero(np.diff(source.numbers) <= 0) + 1
+    at = source.offsets[back[~np.isin(source.numbers[back], source.repeated)]]
     return found + _finding("source", where, at, lambda o: f"the source itself is out of order at offset {o}")
 
 
@@ -157,10 +166,12 @@ def _check_once(
     def record(number: int) -> str:
         return str(Identity(who.generation, who.partition, number))
 
-    again = np.flatnonzero(np.diff(numbers) == 0) + 1
+    # The n-th copy of a record belongs to the n-th time that the source has it.
+    nth = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
+    again = np.flatnonzero(nth >= np.maximum(_times(source.numbers, numbers), 1))
     where = f"{topic.remote} (of {topic.name}-{who.partition})"
     found = _finding("duplicated", where, again, lambda i: f"{record(int(numbers[i]))}: {place(i - 1)} and {place(i)}")
-    lost = ~np.isin(source.numbers, numbers)
+    lost = _times(numbers, source.numbers) < _times(source.numbers, source.numbers)
     if not last:  # the tail was deleted with its topic before it was copied
         lost &= source.numbers < (numbers[-1] if len(numbers) else 0)
     found += _finding(
@@ -171,6 +182,17 @@ def _check_once(
         astray = np.flatnonzero(every.targets[order] != who.partition)
         found += _finding("misrouted", where, astray, lambda i: f"{record(int(numbers[i]))}: {place(i)}")
     return found
+
+
+def _times(held: IntArray, asked: IntArray) -> IntArray:
+    """How often each of the asked numbers is among those held."""
+    ordered = np.sort(held)
+    return np.searchsorted(ordered, asked, side="right") - np.searchsorted(ordered, asked, side="left")
+
+
+def repeated(topic: Topic) -> int:
+    """How many records the source itself holds more than once."""
+    return sum(len(source.repeated) for logs in topic.sources.values() for source in logs.values())
 
 
 def _check_foreign(topic: Topic, every: _Every) -> list[Finding]:
@@ -195,11 +217,20 @@ def _check_order(topic: Topic, target: int, copy: CopyLog) -> list[Finding]:
         mine = np.flatnonzero(copy.partitions == partition)
         keys = copy.generations[mine] * _GENERATION + copy.numbers[mine]
         back = np.flatnonzero(np.diff(keys) < 0) + 1
+        back = back[~np.isin(keys[back], _repeated_keys(topic, int(partition)))]
         found += _finding(
             *("reordered", where, mine[back]),
             lambda i: f"offset {copy.offsets[i]}: {copy.identity(i)} lies behind a later one",
         )
     return found
+
+
+def _repeated_keys(topic: Topic, partition: int) -> IntArray:
+    """Of all generations: where the source goes back the copy must too."""
+    sources = [(generation, logs[partition]) for generation, logs in topic.sources.items() if partition in logs]
+    return np.concatenate(
+        [np.zeros(0, np.int64), *(generation * _GENERATION + source.repeated for generation, source in sources)]
+    )
 
 
 # Groups
@@ -217,9 +248,11 @@ class _Unread:
             source = logs[partition]
             here = np.flatnonzero(copy.generations[mine] == generation)
             numbers = copy.numbers[mine][here]
-            at = np.minimum(np.searchsorted(source.numbers, numbers), max(len(source.numbers) - 1, 0))
-            exact = source.numbers[at] == numbers if len(source.numbers) else np.zeros(len(here), bool)
-            keys[here[exact]] = generation * _GENERATION + source.offsets[at[exact]]
+            order = np.argsort(source.numbers, kind="stable")  # of a repeated record the first offset counts
+            known = source.numbers[order]
+            at = np.minimum(np.searchsorted(known, numbers), max(len(known) - 1, 0))
+            exact = known[at] == numbers if len(known) else np.zeros(len(here), bool)
+            keys[here[exact]] = generation * _GENERATION + source.offsets[order[at[exact]]]
         order = np.argsort(keys, kind="stable")
         self._keys = keys[order]
         self._indexes = mine[order]

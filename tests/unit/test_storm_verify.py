@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from storm.identity import Identity, columns_of, identity_of, value_of
 from storm.logs import Checkpoint, decode_checkpoint
-from storm.verify import CopyLog, Finding, Placement, Read, SourceLog, Topic, check, count_exact
+from storm.verify import CopyLog, Finding, Placement, Read, SourceLog, Topic, check, count_exact, repeated
 
 from heliograph.formats import Checkpoint as EngineCheckpoint
 from heliograph.types import TopicPartition
@@ -52,6 +52,38 @@ def test_a_duplicate_is_named_with_both_places() -> None:
 
 def test_a_duplicate_beside_its_original_is_found_though_the_order_holds() -> None:
     assert kinds(check(plain(run(0, [*range(18), 17, *range(18, COUNT)])))) == ["duplicated"]
+
+
+class TestASourceThatHoldsRecordsTwice:
+    """A request of the load that its library sent twice: records 10 to 19, then those again."""
+
+    NUMBERS = (*range(20), *range(10, COUNT))
+
+    def topic(self, numbers: Sequence[int], **more: object) -> Topic:
+        return plain(run(0, numbers), sources={0: {0: source(self.NUMBERS)}}, **more)
+
+    def test_the_copy_holds_them_twice_too(self) -> None:
+        topic = self.topic(self.NUMBERS)
+        assert check(topic) == []
+        assert repeated(topic) == 10
+
+    def test_a_third_time_is_a_duplicate(self) -> None:
+        found = check(self.topic([*self.NUMBERS, 15]))
+        assert [(one.kind, one.count) for one in found] == [("duplicated", 1)]
+
+    def test_once_is_a_loss(self) -> None:
+        [found] = check(self.topic([*range(20), *range(11, COUNT)]))
+        assert (found.kind, found.count) == ("lost", 2)
+        assert "record 10 of source partition 0" in found.named[0]
+
+    def test_another_that_goes_back_is_reordered(self) -> None:
+        assert kinds(check(self.topic([1, 0, *self.NUMBERS[2:]]))) == ["reordered"]
+
+    def test_a_group_that_has_read_them_once_is_judged_by_the_first(self) -> None:
+        read = {0: Read(0, 12)}
+        assert check(self.topic(self.NUMBERS, placements=[Placement("g", 0, 12, read)])) == []
+        [found] = check(self.topic(self.NUMBERS, placements=[Placement("g", 0, 13, read)]))
+        assert found.kind == "misplaced"
 
 
 def test_a_loss_is_named_with_its_source_offset() -> None:
