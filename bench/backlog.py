@@ -17,6 +17,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -30,8 +31,10 @@ from kio.schema.produce.v9 import response as produce
 from kio.serial import entity_reader, entity_writer
 
 from heliograph.batch import Record, encode, warm
+from heliograph.mirror import events as happened
 from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import LaneSpec
+from heliograph.mirror.events import Events
 from heliograph.mirror.fetch import Source
 from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.positions import Position
@@ -173,30 +176,46 @@ def run(ports: list[int], partitions: int, seconds: float) -> list[Lane]:
         lane = Lane.of(LaneSpec(*place, history=True))
         lane.state = State.FLOWING
         lanes.append(lane)
-    ignore: Callable[..., None] = lambda *_: None  # noqa: E731
-    nobody = cast(Any, None)  # nothing happens here that is an incident
+    events: Events = deque()
     with selectors.DefaultSelector() as selector:
         source_cluster, target_cluster = (
             Cluster(alias, {"bootstrap.servers": f"{LOOPBACK}:{port}"}) for alias, port in zip("ab", ports, strict=True)
         )
-        target = Target(
-            target_cluster, lanes, set(), selector, drained=lambda lane: source.drained(lane), lost_track=ignore,
-            too_large=ignore, warden=nobody,
-        )  # fmt: skip
+        target = Target(target_cluster, lanes, set(), selector, events=events)
         source = Source(
-            source_cluster, lanes, selector, isolation="read_committed", arrived=target.wake,
-            pass_on=lambda: target.push(time.monotonic()), limits=target.pace.limits, warden=nobody,
-        )  # fmt: skip
+            source_cluster, lanes, selector, isolation="read_committed", limits=target.pace.limits, events=events
+        )
         deadline = time.monotonic() + seconds
         while (now := time.monotonic()) < deadline:
-            again = min(target.push(now), source.due, deadline, now + 0.1)
-            for key, events in selector.select(max(again - now, 0.0)):
-                key.data(events)
+            target.push(now)
+            _dispatch(events, source, target)
+            again = min(source.due, deadline, now + 0.1)
+            for key, mask in selector.select(max(again - now, 0.0)):
+                key.data(mask)
+                _dispatch(events, source, target)
             now = time.monotonic()
             source.tick(now)
             target.tick(now)
+            _dispatch(events, source, target)
         source.stop()
     return lanes
+
+
+def _dispatch(events: Events, source: Source, target: Target) -> None:
+    """As a task's loop does with what happens here."""
+    while events:
+        match events.popleft():
+            case happened.Arrived(some, pull_after):
+                for lane in some:
+                    target.wake(lane)
+                if pull_after is not None:
+                    target.push(time.monotonic())
+                    source.pull(pull_after)
+            case happened.Appended(some):
+                for lane in some:
+                    source.drained(lane)
+            case other:
+                raise RuntimeError(f"nothing of the kind can happen at a model's: {other}")
 
 
 @click.command()
