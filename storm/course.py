@@ -170,6 +170,8 @@ class Course:
         summary.notes += done.words
         summary.trouble += done.trouble
         summary.trouble += [f"a process ended by itself: {words}" for words in self._mirror.ended.words]
+        if refused := self._mirror.ended.refused:
+            summary.notes.append(f"{len(refused)} starts were refused while a permission was withdrawn, and repeated")
         memory = self._mirror.memory
         summary.task_mb, summary.driver_mb, summary.jvm_mb = memory.task, memory.driver, memory.jvm
         summary.minutes = (time.monotonic() - self._began) / 60

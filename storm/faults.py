@@ -28,6 +28,7 @@ VICTIM_S = 120.0  # so long a fault waits for something to do it to, or for a pr
 CUT_BYTES = 60_000
 COPYING_S = 60.0
 SETTLE_S = 5.0  # a process is left alone so long after it has begun to copy
+START_S = 30.0  # from the moment a process is started until it has asked for every topic
 One = TypeVar("One")
 
 
@@ -265,6 +266,7 @@ class Faults:
     def _withdraw_permission(self, fault: Fault) -> None:
         side = self._sides[fault.side]
         permission = pick(WITHDRAWN, fault.draw)
+        self._mirror.withdrawn_until = time.monotonic() + fault.hold_s + START_S
         with side.lock:
             side.withdraw(permission)
         try:

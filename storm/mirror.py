@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,9 +52,11 @@ def _rss_mb(process: psutil.Process) -> float:
 
 @dataclass
 class Ended:
-    """Processes that ended although nothing had been done to them."""
+    """Processes that ended although nothing had been done to them; and those that were started while a permission was
+    withdrawn, and said so: a supervisor starts them again."""
 
     words: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 class Mirror:
@@ -69,6 +72,7 @@ class Mirror:
         self.memory = Memory()
         self.ended = Ended()
         self.lock = threading.RLock()  # held while the main process changes
+        self.withdrawn_until = 0.0  # a start up to here may find a permission withdrawn
         self._runs: list[Run] = []
         self._orphans: list[psutil.Process] = []
         self._stopping = threading.Event()
@@ -137,6 +141,10 @@ class Mirror:
                 self.memory.sample(run)
             with self.lock:
                 if not self._stopping.is_set() and self.main.process.poll() is not None:
-                    code = self.main.process.returncode
-                    self.ended.words.append(f"{self.main.folder.name} ended with {code}:\n{self.main.words(10)}")
+                    code, words = self.main.process.returncode, self.main.words(10)
+                    refused = code == 2 and "AUTHORIZATION_FAILED" in words
+                    told = (
+                        self.ended.refused if refused and time.monotonic() < self.withdrawn_until else self.ended.words
+                    )
+                    told.append(f"{self.main.folder.name} ended with {code}:\n{words}")
                     self.restart()
