@@ -152,16 +152,18 @@ class Partition:
     # ---------------------------------------------------------------- translation
 
     def chain(self, producer: int, *, of_0_1: bool) -> Iterator[tuple[Stored, int | None]]:
-        """The generations that count, newest first, each with the source offset from which on a newer one counts."""
+        """The generations that count, newest first, each with the source offset from which on newer ones have all
+        records. One that does not cover the records up to there does not count for those that are older."""
+        cut: int | None = None
+        for one in self._following(producer, of_0_1=of_0_1):
+            yield one, cut
+            if one.generation is not None and (cut is None or one.covers(cut)):
+                cut = one.generation.start if cut is None else min(cut, one.generation.start)
+
+    def _following(self, producer: int, *, of_0_1: bool) -> list[Stored]:
         generation = self.generation(producer)
         follows = generation.follows if generation is not None else [OF_0_1] if of_0_1 else []
-        cut: int | None = None
-        for pid in (producer, *follows):
-            one = self.stored.get(pid)
-            if one is not None:
-                yield one, cut
-                if one.generation is not None:
-                    cut = one.generation.start if cut is None else min(cut, one.generation.start)
+        return [self.stored[pid] for pid in (producer, *follows) if pid in self.stored]
 
     def extend(self, position: Position) -> None:
         """The last run, as long as the position says (invariant i of positions)."""
