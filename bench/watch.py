@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # it does, at run time
 
 from bench.batches import connect
+from heliograph.errors import ConnectionLost
 from heliograph.types import Cluster
 from heliograph.wire.connection import Connection
 from heliograph.wire.messages import build
@@ -80,6 +81,12 @@ class Watch:
         return self._ends(topic, partitions) or [0] * partitions
 
     def _ends(self, topic: str, partitions: int) -> list[int] | None:
+        try:
+            return self._ask_ends(topic, partitions)
+        except ConnectionLost:  # brokers close what was idle for ten minutes
+            return self._ask_ends(topic, partitions)
+
+    def _ask_ends(self, topic: str, partitions: int) -> list[int] | None:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._cluster)
         request = build(
