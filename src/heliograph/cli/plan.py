@@ -44,7 +44,7 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
       heliograph plan mm2.properties 'us->eu' --rate 80 --json
 
     Exit codes: 0 nothing would change (records behind a position may wait), 3 something would, 2 something is in the
-    way: the file, a cluster, a permission.
+    way: the file, a permission, a login; 75 a cluster cannot be reached: the same call may work later.
     """
     from heliograph.review.forecast import forecast
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import structlog
 
-from heliograph.config.worker import Topic, WorkerFile
+from heliograph.config.worker import WorkerFile
 from heliograph.connect.board import Board, Folding
 from heliograph.connect.records import Condition, Pair
 from heliograph.errors import ConfigError
@@ -56,8 +56,9 @@ class Store:
         """Raises what is wrong with the cluster."""
         self.cluster_id = self._reader.cluster_id()
         for topic, own in ((self._file.configs, self._configs), (self._file.statuses, self._statuses)):
-            own.ensure(topic.partitions, topic.replication_factor, topic.key)
-        CompactedLog(self._reader, self._file.offsets.name).ensure(*_made(self._file.offsets))
+            own.ensure(topic.partitions, topic.factor)
+        offsets = self._file.offsets
+        CompactedLog(self._reader, offsets.name).ensure(offsets.partitions, offsets.factor)
         if self._configs.partitions != 1:
             name, count = self._file.configs.name, self._configs.partitions
             raise ConfigError(
@@ -165,7 +166,3 @@ def _parted(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         size += own
     if part:
         yield part
-
-
-def _made(topic: Topic) -> tuple[int, int, str]:
-    return topic.partitions, topic.replication_factor, topic.key

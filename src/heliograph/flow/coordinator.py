@@ -26,6 +26,8 @@ from heliograph.flow import changes
 from heliograph.flow import report as reports
 from heliograph.flow.assignments import Assignments
 from heliograph.flow.caps import Caps
+from heliograph.flow.factors import LOOK_EVERY_S as REPLICAS_EVERY_S
+from heliograph.flow.factors import ReplicaWatch
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
 from heliograph.flow.leadership import Leadership
@@ -148,6 +150,8 @@ class Coordinator:
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
         made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
         made.also("standby", self._follow, FOLLOW_EVERY_S)
+        self._replicas = ReplicaWatch(self.flow, self._source, self._target)
+        made.also("replicas", self._replicas.look, REPLICAS_EVERY_S, delay_s=0.0)
         made.resting = lambda: self._helm.stopped
         made.leads = lambda: self.leadership.leads
         return made
@@ -580,7 +584,8 @@ class Coordinator:
             course = replace(course, state="standby", reason=self.leadership.words)
         figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
         standing = self._helm.orders.standing
-        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation, self._caps.status())
+        more = (self.generation, self._caps.status(), self._replicas.words)
+        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, *more)
 
 
 def _plan_of(survey: Survey) -> dict[TopicPartition, tuple[Any, ...]]:

@@ -61,6 +61,7 @@ class Look:
     orders: tuple[Order, ...] = ()
     generation: int = 1
     caps: tuple[CapStatus, ...] = ()
+    fewer_replicas: tuple[str, ...] = ()
 
     @property
     def because(self) -> str:
@@ -135,6 +136,7 @@ def _status(look: Look, found: Summary) -> FlowStatus:
         orders=look.orders,
         generation=look.generation,
         caps=look.caps,
+        fewer_replicas=look.fewer_replicas,
     )
 
 

@@ -125,6 +125,7 @@ class FlowStatus:
     orders: tuple[Order, ...] = ()  # what operators paused or stopped, the whole flow first
     generation: int = 1  # of the file, when this flow was last touched by it
     caps: tuple[CapStatus, ...] = ()
+    fewer_replicas: tuple[str, ...] = ()  # topics that have fewer than wanted, by cluster, and what to do about it
 
 
 @dataclass(frozen=True, slots=True)
