@@ -98,6 +98,8 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
 
     monkeypatch.setattr(runners, "Coordinator", FakeCoordinator)
     monkeypatch.setattr(runners, "check_clusters", check)
+    monkeypatch.setattr(runners, "check_begin", lambda flows, _patience: check(flows) or frozenset())
+    monkeypatch.setattr(runners, "check_factors", lambda flows, _patience=None: check(list(flows)))
     monkeypatch.setattr(runners, "settle", check)
     monkeypatch.setattr(runners, "_import_engine", lambda: FakeEngine)
     return raised

@@ -64,6 +64,7 @@ VERBS = {
     "users": ("heliograph.cli.users", "Who may use the REST API of `connect` and `run`."),
     "demo": ("heliograph.cli.demo", "Embedded clusters mirror each other, or a hub gathers its spokes."),
     "plan": ("heliograph.cli.plan", "What a start would make, alter and copy; writes nothing."),
+    "replicas": ("heliograph.cli.replicas", "Replicas of Heliograph's own topics: fewer than wanted? Raise them."),
     "offsets": ("heliograph.cli.offsets", "Where a flow stands, and where it shall go on."),
     "adopt": ("heliograph.cli.adopt", "What is found of a MirrorMaker 2, and what becomes of it."),
     "apply": ("heliograph.cli.apply", "Let a running process take up its edited file."),

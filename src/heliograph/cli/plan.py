@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heliograph.review.rehearsal import Deed
     from heliograph.review.volume import Copy
 
-NOTHING, WRONG, SOMETHING = 0, 2, 3
+NOTHING, WRONG, SOMETHING, UNREACHABLE = 0, 2, 3, 75
 
 
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -62,8 +62,12 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
 
 
 def _code(found: Sequence[FlowForecast], missing: Sequence[Finding]) -> int:
-    if missing or any(one.errors for one in found):
-        return WRONG
+    from heliograph.flow.patience import is_passing
+
+    errors = [error for one in found for error in one.errors]
+    if missing or errors:
+        passing = [*(one.retriable for one in missing), *(is_passing(error) for error in errors)]
+        return UNREACHABLE if all(passing) else WRONG
     return SOMETHING if any(one.changes for one in found) else NOTHING
 
 

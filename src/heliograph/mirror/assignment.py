@@ -82,7 +82,7 @@ class Assignment:
     coordinator: Coordinates
     incidents_topic: str = ""
     quarantine_topic: str = ""
-    storage_factor: Factor = Factor(1)  # of these two
+    storage_factor: Factor = field(default_factory=lambda: Factor(1))  # of these two
     on: Policies = field(default_factory=Policies)
     halted: frozenset[TopicPartition] = frozenset()  # by an operator, when the plan was made
     caps: tuple[Cap, ...] = ()

@@ -92,6 +92,11 @@ def needed_by(flow: Flow) -> list[Needed]:
     return found
 
 
+def different(needed: Iterable[Needed]) -> list[Needed]:
+    """Each once: flows share topics, heartbeats for one."""
+    return list({(one.cluster.alias, one.topic, one.factor): one for one in needed}.values())
+
+
 def look(client: Client, needed: Sequence[Needed]) -> Seen:
     """At the cluster of these."""
     most = max((one.factor.replicas for one in needed), default=0)
@@ -119,7 +124,7 @@ def shortfalls(needed: Iterable[Needed], seen: Seen) -> list[Shortfall]:
     """Topics with fewer replicas than their factor, and those that will be created so since the factor is a default."""
     brokers = len(seen.brokers)
     found = []
-    for one in dict.fromkeys(needed):
+    for one in different(needed):
         has = seen.replicas.get(one.topic, 0)
         lowered = not has and one.factor.lowerable and one.factor.replicas > brokers
         if lowered or 0 < has < one.factor.replicas:
@@ -131,7 +136,7 @@ def refusals(needed: Iterable[Needed], seen: Seen) -> list[str]:
     """Factors that the file sets and the cluster cannot hold, of topics that would have to be created."""
     brokers, alias = len(seen.brokers), ""
     topics: dict[Factor, list[str]] = {}
-    for one in dict.fromkeys(needed):
+    for one in different(needed):
         alias = one.cluster.alias
         if one.factor.fixed and one.factor.replicas > brokers and one.topic not in seen.replicas:
             topics.setdefault(one.factor, []).append(one.topic)

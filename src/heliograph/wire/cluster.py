@@ -202,6 +202,10 @@ class Client(Calls):
         """Broker id -> whether it is up (`placement.registered`)."""
         return placement.registered(self, at_least=at_least, timeout_s=timeout_s or self.timeout_s)
 
+    def broker_racks(self) -> dict[int, str | None]:
+        """Broker that is up -> its rack."""
+        return placement.racks(self, timeout_s=self.timeout_s)
+
     def reassign(
         self, replicas: Mapping[TopicPartition, Sequence[int]], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, BrokerError | None]:

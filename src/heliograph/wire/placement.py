@@ -40,6 +40,17 @@ def registered(client: Calls, *, at_least: int, timeout_s: float) -> dict[int, b
     return found
 
 
+def racks(client: Calls, *, timeout_s: float) -> dict[int, str | None]:
+    """Broker that is up -> its rack."""
+    answer = client.call(
+        "describe_cluster",
+        timeout_s=timeout_s,
+        include_cluster_authorized_operations=False,
+        endpoint_type=_BROKERS,
+    )
+    return {int(one.broker_id): one.rack for one in answer.brokers}
+
+
 def brokers_away(client: Calls, topic: str, factor: int, brokers: Mapping[int, bool]) -> BrokerError:
     """The error of a topic that the cluster could hold if all its brokers were up."""
     away = ", ".join(str(one) for one, is_up in sorted(brokers.items()) if not is_up) or "some"
