@@ -26,6 +26,7 @@ from heliograph.embedded import Kafka, running
 from heliograph.embedded.ports import claim_port
 from tests.broker.api import Api
 from tests.broker.processes import Run, assert_copied, records_in
+from tests.broker.site import Site
 from tests.broker.test_both_ways import Side
 from tests.kit import Record, create_topic, produce, read_all, wait_until
 from tests.seeds import OWN, block, text_of
@@ -140,7 +141,8 @@ def test_both_ways_on_one_broker_each(
 def _run_both_ways(
     file: Path, sides: tuple[Side, Side], given: BothWays, folder: Path, *, checkpoints: bool = False
 ) -> None:
-    with Run(file, folder) as run:
+    port = claim_port()
+    with Run(file, folder, "--http", str(port.number)) as run:
         for side, other in (sides, sides[::-1]):
             here, there = side.kafka.confluent(), other.kafka.confluent()
             wait_copied(run, other.kafka, f"{side.alias}.{given.topic}")
@@ -152,9 +154,10 @@ def _run_both_ways(
         assert all(f"{one}replication.factor" in said for one in given.lowered)
         assert all(f"mm2-offsets.{side.alias}.internal" in said for side in sides)
         assert "heliograph replicas raise" in said
-        for flow in run.flows():
+        for flow in json.loads(Site(f"http://127.0.0.1:{port.number}").get("/status")[1])["flows"]:
             assert any("heliograph replicas raise" in one for one in flow["fewer_replicas"])
         assert run.stop() == 0, run.words()
+    port.release()
 
 
 # ---------------------------------------------------------------- Connect, two brokers each

@@ -574,7 +574,8 @@ class Coordinator:
         return reports.status(self._look())
 
     def report(self) -> FlowReport:
-        return replace(reports.report(self._look(), self._observer), sizes=self._sizing.decided())
+        found = reports.report(self._look(), self._observer)
+        return replace(found, sizes=self._sizing.decided(), fewer_replicas=self._replicas.words)
 
     def _look(self) -> Look:
         with self._lock:
@@ -584,8 +585,7 @@ class Coordinator:
             course = replace(course, state="standby", reason=self.leadership.words)
         figures = (self._tally, self._observer, self._specialists, self._incidents.counts)
         standing = self._helm.orders.standing
-        more = (self.generation, self._caps.status(), self._replicas.words)
-        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, *more)
+        return Look(self.flow, survey, tasks, epoch, course, *figures, standing, self.generation, self._caps.status())
 
 
 def _plan_of(survey: Survey) -> dict[TopicPartition, tuple[Any, ...]]:

@@ -61,7 +61,6 @@ class Look:
     orders: tuple[Order, ...] = ()
     generation: int = 1
     caps: tuple[CapStatus, ...] = ()
-    fewer_replicas: tuple[str, ...] = ()
 
     @property
     def because(self) -> str:
@@ -136,7 +135,6 @@ def _status(look: Look, found: Summary) -> FlowStatus:
         orders=look.orders,
         generation=look.generation,
         caps=look.caps,
-        fewer_replicas=look.fewer_replicas,
     )
 
 

@@ -125,7 +125,6 @@ class FlowStatus:
     orders: tuple[Order, ...] = ()  # what operators paused or stopped, the whole flow first
     generation: int = 1  # of the file, when this flow was last touched by it
     caps: tuple[CapStatus, ...] = ()
-    fewer_replicas: tuple[str, ...] = ()  # topics that have fewer than wanted, by cluster, and what to do about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +173,7 @@ class FlowReport:
     restarts: int = 0
     incidents: tuple[Incident, ...] = ()  # the last ones
     sizes: Mapping[str, object] = field(default_factory=dict)  # what was decided by itself (flow.sizing)
+    fewer_replicas: tuple[str, ...] = ()  # topics that have fewer than wanted, by cluster, and what to do about it
 
     @property
     def healthy(self) -> bool:
