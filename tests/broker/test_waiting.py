@@ -53,7 +53,7 @@ def test_clusters_that_come_later_are_waited_for(tmp_path: Path) -> None:
         file = a_file(tmp_path, us.bootstrap, eu.bootstrap, "topics = orders", "refresh.topics.interval.seconds = 1")
         with Run(file, tmp_path / "run", "--wait", "300", verbose=False) as run:
             run.wait(lambda: waiting(run, us.bootstrap, eu.bootstrap, "refused"), what="its word that it waits")
-            assert "waiting: " in run.status()["reason"]
+            run.wait(lambda: "waiting: " in run.status().get("reason", ""), what="the same of its flow")
             us.launch()
             eu.launch()
             us.wait_ready()
