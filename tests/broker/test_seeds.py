@@ -204,7 +204,9 @@ def doubles() -> Iterator[tuple[Kafka, ...]]:
 
 
 @pytest.mark.parametrize("name", ["own", "seed 004"])
-def test_connectors_on_two_brokers_each(name: str, doubles: tuple[Kafka, ...], tmp_path: Path) -> None:
+def test_connectors_on_two_brokers_each(
+    name: str, doubles: tuple[Kafka, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     given = connectors(name)
     source, target = doubles
     sides = Side(source, given.alias, ""), Side(target, "target", given.alias)
@@ -244,6 +246,11 @@ def test_connectors_on_two_brokers_each(name: str, doubles: tuple[Kafka, ...], t
         for key in ("checkpoints", "heartbeats", "offset-syncs"):
             assert f"{key}.topic.replication.factor" in said
         assert sum(map(len, read_all(target.confluent(), given.topic).values())) == RECORDS
+        capfd.readouterr()
+        assert heliograph(["replicas", "list", str(file), "--json"]) == 0  # of the worker, and of its connectors
+        listed = {one["topic"]: (one["replicas"], one["wanted"]) for one in json.loads(capfd.readouterr().out)}
+        assert listed["heartbeats"] == (2, 3)
+        assert (1, 1) in listed.values()
     finally:
         for side in sides:
             side.clear()

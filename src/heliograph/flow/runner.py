@@ -155,10 +155,12 @@ class Runner:
         return self._patience is not None and self._patience.wait_s > 0 and is_passing(opened.exception())
 
     def _not_ready(self, opened: Iterable[tuple[Coordinator, Future[None]]]) -> frozenset[str]:
-        late = [(one.flow.name, future) for one, future in opened if self._waits_for(future)]
-        for name, future in late:
-            log.warning("a flow is not ready yet, and is tried again", flow=name, why=str(future.exception()))
-        return frozenset(name for name, _ in late)
+        late = [(one, future) for one, future in opened if self._waits_for(future)]
+        for one, future in late:
+            one.supersedes = False  # by the time it is opened another process may have been told something else
+            why = str(future.exception())
+            log.warning("a flow is not ready yet, and is tried again", flow=one.flow.name, why=why)
+        return frozenset(one.flow.name for one, _ in late)
 
     def _charge(self, coordinator: Coordinator, *, opened: bool) -> None:
         assert self._engine is not None
