@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,12 +36,13 @@ from tests.seeds import OWN, block, text_of
 pytestmark = pytest.mark.timeout(900)
 
 RECORDS = 300
+BEGAN_MS = int(time.time() * 1000)  # not long ago: retention goes by the time in the records
 FEWER = "topics have fewer replicas than wanted"
 
 
 def some_records(partitions: int, word: str) -> list[Record]:
     return [
-        Record(b"k%d" % (n % 17), f"{word}-{n}".encode(), (("n", b"%d" % n),), 1_700_000_000_000 + n, n % partitions)
+        Record(b"k%d" % (n % 17), f"{word}-{n}".encode(), (("n", b"%d" % n),), BEGAN_MS + n, n % partitions)
         for n in range(RECORDS)
     ]
 
