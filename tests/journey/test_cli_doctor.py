@@ -251,6 +251,7 @@ def test_what_is_switched_off_is_not_asked_about(
         "partitions",
         "topic settings in us",
         "new partitions",
+        "replicas",
         "incidents",
     }
 
