@@ -27,7 +27,7 @@ BESIDE = (
         f"broker/test_{name}.py"
         for name in (
             *("batch_real", "config_against_mm2", "connect_clients", "connect_worker", "connectors", "embedded"),
-            *("embedded_security", "java_client", "messages", "mm2_scenarios", "plan", "secure_copy"),
+            *("embedded_security", "java_client", "messages", "mm2_scenarios", "plan", "secure_copy", "seeds"),
             *("start_points", "strangers", "swap", "topic_sync", "topologies", "translation", "wire_security"),
         )
     ),

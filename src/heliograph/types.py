@@ -123,6 +123,28 @@ class Cap:
         return f"{self.bytes_per_s}" if self.topics is None else f"{self.topics}={self.bytes_per_s}"
 
 
+# The keys of replication factors, as the file calls them.
+COPIES_FACTOR = "replication.factor"
+STORAGE_FACTOR = "offset.storage.replication.factor"
+SYNCS_FACTOR = "offset-syncs.topic.replication.factor"
+CHECKPOINTS_FACTOR = "checkpoints.topic.replication.factor"
+HEARTBEATS_FACTOR = "heartbeats.topic.replication.factor"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A replication factor: how many replicas a new topic is to have, and which key says so."""
+
+    replicas: int  # -1: the cluster's own default.replication.factor
+    key: str = COPIES_FACTOR  # as the file has it, or would have it
+    fixed: bool = False  # the file sets it: a cluster with fewer brokers is an error
+
+    @property
+    def lowerable(self) -> bool:
+        """A default of ours: where the cluster has fewer brokers, topics get as many replicas as it has brokers."""
+        return not self.fixed and self.replicas > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Mux:
     """Topics of a cluster that go into one shared topic, each record with headers that say where it came from."""
@@ -143,7 +165,7 @@ class Demux:
     prefix: str  # of the topics: empty, or the source's alias and a separator
     keep_headers: bool
     spoke: Cluster  # where its records came from: asked how the topics are that are to be made
-    replication_factor: int = 2
+    factor: Factor = Factor(2)  # of the topics that are made
     weight: int = 1  # its share of the hub, beside the other spokes'
     topics: tuple[str, ...] = (".*",)  # what labels may name, as `Mux.topics`; all else is nobody's
     shared: tuple[str, ...] = ()  # all shared topics here, also those that are not put back: nobody's targets
@@ -215,6 +237,8 @@ class Flow:
     sync_group_offsets_s: float | None = None
     emit_heartbeats_s: float | None = 1
     heartbeats_replication_factor: int = 3
+    # Of the replication factors those that the file sets: (the key, the key as it stands there). Others are defaults.
+    factors_set: tuple[tuple[str, str], ...] = ()
     admin_timeout_s: float = 60.0
     on: Policies = Policies()
     caps: tuple[Cap, ...] = ()
@@ -235,3 +259,16 @@ class Flow:
     @property
     def staged(self) -> bool:
         return self.mux is not None or bool(self.demux)
+
+    def factor(self, key: str) -> Factor:
+        """Of the topics that go by this key (COPIES_FACTOR …)."""
+        replicas = {
+            COPIES_FACTOR: self.replication_factor,
+            STORAGE_FACTOR: self.offset_storage_replication_factor,
+            SYNCS_FACTOR: self.offset_syncs_replication_factor,
+            CHECKPOINTS_FACTOR: self.checkpoints_replication_factor,
+            HEARTBEATS_FACTOR: self.heartbeats_replication_factor,
+        }[key]
+        written = dict(self.factors_set).get(key)
+        prefix = f"{self.target.alias}." if key == STORAGE_FACTOR and not self.label else ""
+        return Factor(replicas, written or f"{prefix}{key}", fixed=written is not None)

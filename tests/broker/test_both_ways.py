@@ -33,6 +33,11 @@ FILES = Path(__file__).parent.parent / "data" / "mm2"
 TOPICS = {"ProductA": 3, "orders": 2}  # of each side, with their partitions
 LATE = "late"  # comes under load
 PER_SECOND = 250  # records into each topic
+NOT_COORDINATED_YET = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
 BEATS_UNDER_WAY = 15  # heartbeats written while the last ones are copied, and after
 
 
@@ -84,7 +89,7 @@ class Side:
         try:
             set_offsets(self.kafka, "readers", [TopicPartition(topic, 0, 0)])
         except KafkaException as error:
-            if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_COORDINATOR:
+            if not error.args[0].retriable() and error.args[0].code() not in NOT_COORDINATED_YET:
                 raise
             return False
         return True
@@ -92,7 +97,8 @@ class Side:
     def clear(self) -> None:
         """For the next file."""
         admin = AdminClient(self.kafka.confluent())
-        for future in admin.delete_topics(list(self.topics())).values():
+        names = list(self.topics())
+        for future in (admin.delete_topics(names) if names else {}).values():
             future.result(30)
         wait_until(lambda: not self.topics(), what="an empty cluster")
 

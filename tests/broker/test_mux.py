@@ -21,7 +21,7 @@ from heliograph.cli.main import run as heliograph
 from heliograph.embedded import QUICK_MM2_JVM, Kafka, MirrorMaker, mm2_properties, running
 from heliograph.errors import BrokerError
 from heliograph.state.quarantine import Kept, Quarantine
-from heliograph.types import Cluster, Demux, Flow, Mux, Policies
+from heliograph.types import Cluster, Demux, Factor, Flow, Mux, Policies
 from heliograph.wire import Client
 from tests.broker.engine import Engine, one_flow, topics_of
 from tests.broker.processes import Feed, Run, assert_copied, records_in, wait_until_gone
@@ -58,7 +58,7 @@ def muxes(source: Cluster, target: Cluster, shared: str, *topics: str, **more: A
 
 def demuxes(hub: Cluster, spoke: Cluster, shared: str, prefix: str, *, keep: bool, topics: str = ".*") -> Flow:
     flow = one_flow(hub, hub, positions_topic=f"mm2-demux.{shared}.internal")
-    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, 1, topics=(topics,)),))
+    return replace(flow, demux=(Demux(shared, prefix, keep, spoke, Factor(1), topics=(topics,)),))
 
 
 class Step:
@@ -396,7 +396,7 @@ def _another_spoke(primary: Kafka, backup: Kafka, topic_name: str, demux: Engine
     here = Cluster("second", primary.cluster().properties)
     before = demux.flow.demux
     with Engine(muxes(here, backup.cluster(), shared, topic)):
-        demux.coordinator.change(replace(demux.flow, demux=(*before, Demux(shared, "second.", False, here, 1))))
+        demux.coordinator.change(replace(demux.flow, demux=(*before, Demux(shared, "second.", False, here, Factor(1)))))
         demux.wait(lambda: counted(hub, f"second.{topic}") == 100, what="the second spoke's records")
     assert of_topic(hub, f"second.{topic}") == of_topic(spoke, topic)
 

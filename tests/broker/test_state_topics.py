@@ -14,7 +14,7 @@ from heliograph.errors import BrokerError
 from heliograph.mirror.positions import Position
 from heliograph.state.compacted import CompactedLog
 from heliograph.state.positions import PositionsLog
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import Factor, Flow, TopicPartition
 from heliograph.wire import Client
 from heliograph.wire.codes import INCONSISTENT_TOPIC_ID
 from tests.kit import wait_until
@@ -31,7 +31,7 @@ def client(backup: Kafka) -> Iterator[Client]:
 @pytest.fixture
 def log(client: Client, new_topic: Callable[[], str]) -> CompactedLog:
     log = CompactedLog(client, new_topic())
-    log.ensure(1, 1, "rf")
+    log.ensure(1, Factor(1))
     return log
 
 
@@ -75,7 +75,7 @@ def test_a_recreated_topic_that_has_grown_beyond_what_was_read(client: Client, l
     old_id = client.metadata([log.topic]).topics[log.topic].id
     recreate(client, log.topic)
     again = CompactedLog(client, log.topic)
-    again.ensure(1, 1, "rf")
+    again.ensure(1, Factor(1))
     again.append(0, [(b"x", b"1"), (b"y", b"1")])
     assert keys(log) == [b"x", b"y"]
     log.append(0, [(b"z", b"1")])  # under the producer id that it has had

@@ -124,7 +124,7 @@ def test_a_cluster_that_is_not_there(
     monkeypatch.setattr("heliograph.cli.clinic.TIMEOUT_S", 1.0)
     nowhere = Cluster("eu", {"bootstrap.servers": "127.0.0.1:1"})
     code, checks = doctor(write(tmp_path, primary.cluster(), nowhere), capsys)
-    assert code == 2
+    assert code == 75
     assert checks["cluster us (source)"]["ok"] is True
     assert "127.0.0.1:1" in checks["cluster eu (target)"]["detail"]
 
@@ -251,6 +251,7 @@ def test_what_is_switched_off_is_not_asked_about(
         "partitions",
         "topic settings in us",
         "new partitions",
+        "replicas",
         "incidents",
     }
 

@@ -101,7 +101,10 @@ def test_bad_arguments_are_code_2(arguments: list[str], words: str, capsys: pyte
     ("error", "code"),
     [
         (errors.ConfigError("bad"), 2),
-        (errors.Unreachable("no broker at x:1", fix="Start it"), 2),
+        (errors.Unreachable("no broker at x:1", fix="Start it"), 75),
+        (errors.TimedOut("no answer"), 75),
+        (errors.ConnectionLost("gone"), 75),
+        (errors.BrokerError(5, "LEADER_NOT_AVAILABLE", retriable=True), 75),
         (errors.LoginFailed("no"), 2),
         (errors.Untrusted("no"), 2),
         (errors.SameCluster("one"), 2),

@@ -19,7 +19,7 @@ from heliograph.config.spokes import spokes_of
 from heliograph.control import client
 from heliograph.control.client import Answered
 from heliograph.errors import ConfigError, ControlError, Unreachable
-from heliograph.flow import reach, runner
+from heliograph.flow import reach
 from heliograph.flow.outline import outline
 from heliograph.health.status import FlowReport, FlowStatus, Order, ParkedPartition
 from heliograph.mirror.positions import Position
@@ -246,13 +246,13 @@ def begins() -> Sequence[Flow]:
 
 def test_a_hub_begins_without_a_dead_spoke(monkeypatch: pytest.MonkeyPatch) -> None:
     living(monkeypatch)
-    assert runner._reach(begins()) == frozenset()
+    assert reach.check_begin(begins()) == frozenset()
     living(monkeypatch, "spoke2")
-    assert runner._reach(begins()) == {"spoke2->spoke2.mux", "spoke2->hub"}
+    assert reach.check_begin(begins()) == {"spoke2->spoke2.mux", "spoke2->hub"}
 
 
 @pytest.mark.parametrize("dead", [("hub",), ("spoke1", "spoke2"), ("spoke1", "hub")])
 def test_without_hub_or_any_spoke_nothing_begins(monkeypatch: pytest.MonkeyPatch, dead: tuple[str, ...]) -> None:
     living(monkeypatch, *dead)
     with pytest.raises(Unreachable):
-        runner._reach(begins())
+        reach.check_begin(begins())

@@ -207,7 +207,7 @@ def test_a_workers_file_of_the_field() -> None:
     found = worker_file.parse(FIELD)
     assert found.cluster.bootstrap == "kafka-target-0:9092,kafka-target-1:9092"
     assert found.group_id == "connect-cluster"
-    assert (found.configs.name, found.configs.partitions, found.configs.replication_factor) == ("connect-configs", 1, 1)
+    assert (found.configs.name, found.configs.partitions, found.configs.factor.replicas) == ("connect-configs", 1, 1)
     assert (found.offsets.partitions, found.statuses.partitions) == (25, 5)
     assert found.listeners == (worker_file.Listener("127.0.0.1", 8083),)
     assert found.advertised == f"{platform.node()}:8083"

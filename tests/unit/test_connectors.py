@@ -437,11 +437,11 @@ def test_offsets(call: Call, fake: FakeConnect, tmp_path: Path) -> None:
 
 def test_nobody_there(call: Call) -> None:
     code, _, err = call("get", url="http://127.0.0.1:1")
-    assert code == 2
+    assert code == 75
     assert "error [UNREACHABLE] no Connect worker answers at http://127.0.0.1:1: Connection refused" in err
     assert "--url" in err
     code, _, err = call("get", url="http://nowhere.invalid:8083")
-    assert code == 2
+    assert code == 75
     assert "the name is not known" in err
 
 

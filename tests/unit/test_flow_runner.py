@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.errors import FlowError, Held, Unreachable
+from heliograph.errors import EngineError, FlowError, Held, Unreachable
 from heliograph.flow import runner as runners
 from heliograph.flow.runner import EngineOnce, Runner
 from heliograph.health.status import FlowStatus, Generation
@@ -98,6 +98,8 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
 
     monkeypatch.setattr(runners, "Coordinator", FakeCoordinator)
     monkeypatch.setattr(runners, "check_clusters", check)
+    monkeypatch.setattr(runners, "check_begin", lambda flows, _patience: check(flows) or frozenset())
+    monkeypatch.setattr(runners, "check_factors", lambda flows, _patience=None: check(list(flows)))
     monkeypatch.setattr(runners, "settle", check)
     monkeypatch.setattr(runners, "_import_engine", lambda: FakeEngine)
     return raised
@@ -214,3 +216,57 @@ def test_a_slot_that_nobody_uses_costs_no_thread() -> None:
     from heliograph.spark.engine import LOCAL_SETTINGS
 
     assert int(LOCAL_SETTINGS["spark.rpc.netty.dispatcher.numThreads"]) <= 8
+
+
+# ---------------------------------------------------------------- a start that waits
+
+
+def test_a_flow_that_is_not_ready_since_a_broker_restarts_does_not_end_the_process(
+    refusal: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.flow.charge.RESTART_FIRST_S", 0.01)
+    FakeCoordinator.unready = {B.name}
+    made = Runner([A, B], wait_s=60)
+    made.start()
+    first, second = FakeCoordinator.made
+    wait_until(lambda: (first.state, second.state) == ("running", "restarting"), what="one to run, the other to wait")
+    FakeCoordinator.unready = set()
+    wait_until(lambda: second.state == "running", what="the other's start")
+    made.stop(0.5)
+
+
+@pytest.mark.parametrize("wait_s", [None, 0.0])
+def test_told_not_to_wait_it_says_so_and_ends(refusal: list[Exception], wait_s: float | None) -> None:
+    FakeCoordinator.unready = {B.name}
+    with pytest.raises(Unreachable):
+        Runner([A, B], wait_s=wait_s).start()
+
+
+def test_what_the_start_waits_for_is_shown_as_what_its_flows_wait_for(
+    refusal: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, str]] = []
+
+    def query(self: FakeCoordinator, state: str, reason: str = "", again_at: float | None = None) -> None:
+        said.append((state, reason))
+
+    def begin(flows: Sequence[Flow], patience: Any) -> frozenset[str]:
+        assert patience.again("us: us:1 refused")
+        raise Held("enough")
+
+    monkeypatch.setattr(FakeCoordinator, "query", query)
+    monkeypatch.setattr(runners, "check_begin", begin)
+    with pytest.raises(Held):
+        Runner([A], wait_s=60).start()
+    assert said == [("starting", "waiting: us: us:1 refused")]
+
+
+def test_a_spark_that_does_not_start_is_the_error(refusal: list[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an IndexError."""
+
+    def engine(**_more: object) -> None:
+        raise EngineError("no JVM")
+
+    monkeypatch.setattr(runners, "_import_engine", lambda: engine)
+    with pytest.raises(EngineError, match="no JVM"):
+        Runner([A]).start()

@@ -11,7 +11,7 @@ import pytest
 from heliograph.errors import BrokerError
 from heliograph.state import compacted
 from heliograph.state.compacted import CompactedLog
-from heliograph.types import TopicPartition
+from heliograph.types import Factor, TopicPartition
 from heliograph.wire import NewTopic
 from heliograph.wire.codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error
 
@@ -48,7 +48,7 @@ class Cluster:
 
 def test_ensured_means_that_every_leader_knows_it() -> None:
     cluster = Cluster(late=3)
-    CompactedLog(cluster, "t").ensure(2, 1, "rf")  # type: ignore[arg-type]
+    CompactedLog(cluster, "t").ensure(2, Factor(1))  # type: ignore[arg-type]
     assert [(one.name, one.partitions) for one in cluster.made] == [("t", 2)]
     assert cluster.asked == 4
 
@@ -56,19 +56,19 @@ def test_ensured_means_that_every_leader_knows_it() -> None:
 def test_one_that_another_made_a_moment_ago_is_waited_for_too() -> None:
     cluster = Cluster(late=2)
     cluster.made.append(NewTopic("t", 2, 1))
-    CompactedLog(cluster, "t").ensure(2, 1, "rf")  # type: ignore[arg-type]
+    CompactedLog(cluster, "t").ensure(2, Factor(1))  # type: ignore[arg-type]
     assert (len(cluster.made), cluster.asked) == (1, 3)
 
 
 def test_a_partition_that_just_has_no_leader_is_not_waited_for_here() -> None:
     cluster = Cluster(late=100, code=LEADER_NOT_AVAILABLE)
-    CompactedLog(cluster, "t").ensure(2, 1, "rf")  # type: ignore[arg-type]
+    CompactedLog(cluster, "t").ensure(2, Factor(1))  # type: ignore[arg-type]
     assert cluster.asked == 1
 
 
 def test_a_leader_that_never_hears_of_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compacted, "APPEAR_S", 0.1)
     with pytest.raises(BrokerError) as caught:
-        CompactedLog(Cluster(late=10**9), "t").ensure(2, 1, "rf")  # type: ignore[arg-type]
+        CompactedLog(Cluster(late=10**9), "t").ensure(2, Factor(1))  # type: ignore[arg-type]
     assert caught.value.code == UNKNOWN_TOPIC_OR_PARTITION
     assert "its leaders do not know it" in str(caught.value)

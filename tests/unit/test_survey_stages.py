@@ -17,7 +17,7 @@ from heliograph.survey import places
 from heliograph.survey.staged import may_begin, staged_lanes
 from heliograph.survey.stages import DemuxSurvey, MuxSurvey, shared_partition
 from heliograph.survey.topics import Route, Trouble
-from heliograph.types import MUX_HEADERS, Cluster, Demux, Flow, Mux, TopicPartition
+from heliograph.types import MUX_HEADERS, Cluster, Demux, Factor, Flow, Mux, TopicPartition
 from heliograph.wire import ConfigEntry, NewTopic, TopicMeta, broker_error
 from heliograph.wire.metadata import Metadata, PartitionMeta
 
@@ -196,7 +196,7 @@ def spoke(monkeypatch: pytest.MonkeyPatch) -> Kafka:
 
 
 def demuxed(hub: Kafka, prefix: str = "", known: dict[TopicPartition, Position] | None = None) -> DemuxSurvey:
-    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, 1),))
+    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, Factor(1)),))
     return DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known or {})
 
 
@@ -241,7 +241,8 @@ def test_a_label_that_leads_into_a_shared_topic_makes_no_target(spoke: Kafka) ->
     """A link with the default policy calls the shared topic `spoke.mux`, and the prefix is `spoke.`."""
     hub, shared = Kafka(**{"spoke.mux": 1, "spoke.other": 1, "spoke.a": 4}), TopicPartition("spoke.mux", 0)
     rules = tuple(
-        Demux(topic, "spoke.", False, SPOKE, 1, shared=("spoke.third",)) for topic in ("spoke.mux", "spoke.other")
+        Demux(topic, "spoke.", False, SPOKE, Factor(1), shared=("spoke.third",))
+        for topic in ("spoke.mux", "spoke.other")
     )
     demux = DemuxSurvey(Flow(HUB, HUB, demux=rules), cast(Any, hub), cast(Any, hub), dict)
     demux.wish(shared, [TopicPartition(name, 0) for name in ("mux", "other", "third", "mm2-x.internal", "a")])
@@ -284,7 +285,7 @@ def test_of_topics_that_the_source_does_not_have_only_so_many_are_made(spoke: Ka
 
 def test_labels_lead_to_chosen_topics_with_names_that_can_be_and_nowhere_else(spoke: Kafka) -> None:
     hub = Kafka(mux=1, a=4, **{"connect-configs": 1, "mux-of-another": 4})
-    rule, long = Demux("mux", "spoke.", False, SPOKE, 1, topics=("a", "x+")), "x" * 244
+    rule, long = Demux("mux", "spoke.", False, SPOKE, Factor(1), topics=("a", "x+")), "x" * 244
     demux = DemuxSurvey(Flow(HUB, HUB, demux=(rule,)), cast(Any, hub), cast(Any, hub), dict)
     names = ("connect-configs", "mux-of-another", "b", "ab", long, "a")
     demux.wish(SHARED, [TopicPartition(name, 0) for name in names])
@@ -333,7 +334,7 @@ def test_another_prefix_than_records_were_begun_under_is_parked(
     spoke: Kafka, begun: str, prefix: str, refused: bool
 ) -> None:
     hub, known = Kafka(mux=1, **{begun: 4}), {SHARED: claimed(SHARED, TopicPartition(begun, 0))}
-    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, 1, topics=("a", "b")),))
+    flow = Flow(HUB, HUB, demux=(Demux("mux", prefix, False, SPOKE, Factor(1), topics=("a", "b")),))
     survey = DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known).survey()
     assert len(survey.routes) == (not refused)
     assert [(one.partition, f"were begun into {begun}" in one.reason, bool(one.fix)) for one in survey.parked] == (
@@ -350,7 +351,7 @@ def test_a_target_that_was_lost_is_not_made_before_that_is_settled(spoke: Kafka)
         asked.append(sorted(missing))
         return troubles
 
-    flow = Flow(HUB, HUB, demux=(Demux("mux", "", False, SPOKE, 1),))
+    flow = Flow(HUB, HUB, demux=(Demux("mux", "", False, SPOKE, Factor(1)),))
     demux = DemuxSurvey(flow, cast(Any, hub), cast(Any, hub), lambda: known, withhold)
     survey = demux.survey()
     assert asked == [["a"]]
@@ -365,7 +366,7 @@ def test_a_target_that_was_lost_is_not_made_before_that_is_settled(spoke: Kafka)
 def test_what_is_left_of_a_spoke_that_was_removed_is_told(spoke: Kafka, logs: list[Any]) -> None:
     other = TopicPartition("mux2", 0)
     demux = demuxed(Kafka(mux=1, mux2=1), known={SHARED: claimed(SHARED), other: claimed(other)})
-    one, two = demux.flow.demux[0], Demux("mux2", "", False, SPOKE, 1)
+    one, two = demux.flow.demux[0], Demux("mux2", "", False, SPOKE, Factor(1))
     demux.change(Flow(HUB, HUB, demux=(one, two)))
     assert len(demux.survey().routes) == 2, "one more, while it runs"
     demux.change(Flow(HUB, HUB, demux=(one,)))

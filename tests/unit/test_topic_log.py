@@ -13,7 +13,7 @@ from heliograph.errors import BrokerError, CorruptBatch
 from heliograph.mirror.annals import Annals, quarantine_spec
 from heliograph.state.compacted import CompactedLog
 from heliograph.topiclog import TopicReader, TopicWriter, reader
-from heliograph.types import TopicPartition
+from heliograph.types import Factor, TopicPartition
 from heliograph.wire.codes import OFFSET_NOT_AVAILABLE, OUT_OF_ORDER_SEQUENCE, broker_error
 from tests.unit.brokers import Brokers
 
@@ -71,7 +71,7 @@ def test_a_leader_that_lags_for_too_long_is_named_and_nothing_is_skipped(
 
 
 def test_incidents_and_quarantine_are_read_by_the_same_rule(brokers: Any) -> None:
-    annals = Annals(brokers, quarantine_spec("t", 1))
+    annals = Annals(brokers, quarantine_spec("t", Factor(1)))
     write(brokers, "a")
     brokers.logs[TP].lag = [0]
     assert [record.key for record in annals.news()] == [b"a"]

@@ -14,10 +14,11 @@ from heliograph.cli.doctor import Finding
 from heliograph.cli.patient import ASKED_AT_ONCE, Patient, Seen
 from heliograph.cli.permissions import Lack, allowing, listed, missing
 from heliograph.config.load import load
-from heliograph.errors import BrokerError, ConfigError, HeliographError
+from heliograph.errors import BrokerError, ConfigError, HeliographError, WireError
 from heliograph.policy import partitions_of, positions_topic, remote_topic, should_multiplex, should_replicate
+from heliograph.state import replicas
 from heliograph.survey.stages import put_back_as
-from heliograph.types import Cluster, Demux, Flow, Mux
+from heliograph.types import COPIES_FACTOR, STORAGE_FACTOR, Cluster, Demux, Flow, Mux
 from heliograph.wire.acls import DESCRIBE, READ, WRITE
 from heliograph.wire.cluster import Client
 from heliograph.wire.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
@@ -56,6 +57,7 @@ def examine(file: str | os.PathLike[str], *, lenient: bool = False) -> Iterator[
             target = patients["target", flow.target.alias]
             if target.cluster_id:
                 yield permissions.heartbeats(flow, target)
+                yield _replicas(flow, target)
     finally:
         for patient in patients.values():
             patient.client.close()
@@ -82,11 +84,33 @@ def _reach(role: str, patient: Patient) -> Finding:
         found = patient.client.metadata([])
         patient.topics = patient.see(None)
     except HeliographError as problem:
-        return Finding(name, False, f"{problem.condition}: {problem.message}", problem.fix)
+        return _failed(name, problem)
     patient.cluster_id = found.cluster_id
     protocol = patient.cluster.properties.get("security.protocol", "PLAINTEXT")
     detail = f"{patient.cluster.bootstrap} by {protocol}: id {found.cluster_id}, {len(found.brokers)} brokers"
     return Finding(name, True, detail)
+
+
+def _failed(name: str, problem: HeliographError) -> Finding:
+    passing = isinstance(problem, WireError) and problem.retriable
+    return Finding(name, False, f"{problem.condition}: {problem.message}", problem.fix, retriable=passing)
+
+
+def _replicas(flow: Flow, *places: Patient) -> Finding:
+    """Whether every topic gets the replicas that it should."""
+    name, needed = f"flow {flow.name}: replicas", replicas.needed_by(flow)
+    short: list[replicas.Shortfall] = []
+    refused: list[str] = []
+    for place in {one.cluster.alias: one for one in places}.values():
+        its = [one for one in needed if one.cluster.alias == place.cluster.alias]
+        seen = replicas.look(place.client, its)
+        short += replicas.shortfalls(its, seen)
+        refused += replicas.refusals(its, seen)
+    if refused:
+        return Finding(name, False, "; ".join(refused), "Set what the cluster can hold, or remove the line")
+    if not short:
+        return Finding(name, True, "every topic has, or gets, as many as it should")
+    return Finding(name, None, " ".join(replicas.words(short)), "Nothing must be done; to choose them, set these keys")
 
 
 def _told_apart(patients: Sequence[Patient]) -> Iterator[Finding]:
@@ -115,8 +139,9 @@ def _flow(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
         yield _target(flow, target, needed)
         yield _partitions(flow, target, wanted)
         yield from permissions.examine(flow, source, target, wanted)
+        yield _replicas(flow, source, target)
     except HeliographError as problem:
-        yield Finding(f"flow {flow.name}", False, f"{problem.condition}: {problem.message}", problem.fix)
+        yield _failed(f"flow {flow.name}", problem)
 
 
 def _staged(
@@ -129,8 +154,9 @@ def _staged(
             needed = yield from _puts_back(flow, source, target, patients)
         yield _target(flow, target, needed)
         yield from permissions.honesty(flow, target)
+        yield _replicas(flow, target)
     except HeliographError as problem:
-        yield Finding(f"flow {flow.name}", False, f"{problem.condition}: {problem.message}", problem.fix)
+        yield _failed(f"flow {flow.name}", problem)
 
 
 def _multiplexes(flow: Flow, mux: Mux, source: Patient) -> Generator[Finding, None, dict[str, int]]:
@@ -204,12 +230,14 @@ def _target(flow: Flow, target: Patient, needed: Mapping[str, int]) -> Finding:
     last records?); the positions topic included."""
     name = f"flow {flow.name}: target topics"
     positions = flow.positions_topic or positions_topic(flow.source.alias)
+    copies, storage = flow.factor(COPIES_FACTOR), flow.factor(STORAGE_FACTOR)
     new = [
-        NewTopic(topic, count, flow.replication_factor) for topic, count in needed.items() if topic not in target.topics
+        NewTopic(topic, count, copies.replicas, lowerable=copies.lowerable)
+        for topic, count in needed.items()
+        if topic not in target.topics
     ][:ASKED_AT_ONCE]
     if positions not in target.topics:
-        compact = {"cleanup.policy": "compact"}
-        new.append(NewTopic(positions, flow.offset_storage_partitions, flow.offset_storage_replication_factor, compact))
+        new.append(permissions.own_topic(positions, flow.offset_storage_partitions, storage))
     uncreatable = target.uncreatable(new)
     lacks = permissions.with_create(target.refused([*needed, positions], READ, WRITE), uncreatable)
     problems = _reasons(uncreatable)
@@ -222,7 +250,7 @@ def _target(flow: Flow, target: Patient, needed: Mapping[str, int]) -> Finding:
     if lacks:
         fixes.append(f"Allow our user CREATE, WRITE and READ in {flow.target.alias}: {allowing(target, lacks)}")
     if any(problem.name == "INVALID_REPLICATION_FACTOR" for problem in uncreatable.values()):
-        fixes.append(f"replication.factor and offset.storage.replication.factor must fit {flow.target.alias}'s brokers")
+        fixes.append(f"{copies.key} and {storage.key} must fit {flow.target.alias}'s brokers")
     return Finding(name, False, "; ".join(problems), "; ".join(fixes))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.cli.waits import wait_option
 
 
 @click.command("connect", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -21,6 +22,7 @@ from heliograph.cli.logs import log_options
 )
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
 @click.option("--users", type=click.Path(path_type=Path), help="Who may: a file that `heliograph users` writes.")
+@wait_option
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback although nobody is asked for a password.")
 @log_options
 def command(
@@ -30,6 +32,7 @@ def command(
     epoch_seconds: float | None,
     seconds: float | None,
     users: Path | None,
+    wait: float,
     insecure: bool,
 ) -> int:
     """Run MirrorMaker 2's connectors as FILE says, a connect-distributed.properties of Kafka Connect.
@@ -41,6 +44,13 @@ def command(
     Examples:
       heliograph connect connect-distributed.properties
       curl -X PUT -H 'Content-Type: application/json' --data @mm2.json localhost:8083/connectors/mm2/config
+
+    The cluster of the worker's own topics is waited for when it is away (--wait); clusters of connectors are tried
+    again for as long as the node runs, and their connectors are FAILED meanwhile.
+
+    \b
+    Exit codes: 0 stopped in order, 1 it failed, 2 FILE or the cluster must be put right, 75 the cluster
+    is unreachable: the same call may work later.
     """
     from heliograph.cli import watch
     from heliograph.cli.run import spark_settings
@@ -53,10 +63,11 @@ def command(
         click.echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
         how = {"master": master, "spark_settings": spark_settings(settings), "epoch_seconds": epoch_seconds}
-        node = Node(found, **how, name=str(file.absolute()))  # type: ignore[arg-type]
+        node = Node(found, **how, name=str(file.absolute()), wait_s=wait)  # type: ignore[arg-type]
         serving = Serving(node, users=users, insecure=insecure)
         try:
-            serving.start()
+            if not watch.start(serving, stop):
+                return 0
             for url in serving.urls:
                 click.echo(f"serving {url}", err=True)
             deadline = None if seconds is None else time.monotonic() + seconds

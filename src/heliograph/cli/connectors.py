@@ -60,7 +60,8 @@ def command() -> None:
 
     \b
     Exit codes: 0 it went well; 1 a connector failed, was refused, or did not get there in time;
-    2 bad input: a file, an argument, no such connector, a worker that cannot be reached or lets nobody in.
+    2 bad input: a file, an argument, no such connector, a worker that lets nobody in; 75 a worker that
+    cannot be reached: the same call may work later.
     """
 
 

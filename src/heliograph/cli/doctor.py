@@ -6,7 +6,7 @@ The verb and the printing; what is checked of the machine is in `machine`, of a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import click
 
 from heliograph.cli.logs import log_options
 
-BAD = 2
+BAD, UNREACHABLE = 2, 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Finding:
     ok: bool | None
     detail: str
     fix: str = ""
+    retriable: bool = False  # it may be better in a moment, by itself: a cluster that is away
 
 
 @click.command("doctor", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -45,7 +46,8 @@ def command(file: Path | None, output: str, lenient: bool) -> int:
       heliograph doctor
       heliograph doctor mm2.properties -o json
 
-    Exit codes: 0 all is well (warnings included), 2 something must be put right.
+    Exit codes: 0 all is well (warnings included), 2 something must be put right, 75 nothing but a cluster that
+    cannot be reached: the same call may work later.
     """
     findings = []
     for finding in _examine(file, lenient):
@@ -59,7 +61,14 @@ def command(file: Path | None, output: str, lenient: bool) -> int:
         click.echo(f"{len(wrong)} of {len(findings)} checks failed: {', '.join(finding.name for finding in wrong)}")
     else:
         click.echo(f"all {len(findings)} checks passed")
-    return BAD if wrong else 0
+    return code_of(wrong)
+
+
+def code_of(wrong: Sequence[Finding]) -> int:
+    """Of what is wrong. A cluster that is away hides what is wrong with it; what is known to be wrong counts more."""
+    if not wrong:
+        return 0
+    return UNREACHABLE if all(finding.retriable for finding in wrong) else BAD
 
 
 def _examine(file: Path | None, lenient: bool) -> Iterator[Finding]:

@@ -98,6 +98,24 @@ us->eu.target.partitions = orders.*:12, logs:1
   these. No offset syncs are written.
 - `run --until-current` counts the records of divided topics; `--compare` does not read them.
 
+## How many replicas
+
+A replication factor that the file sets is what topics are created with. Where the cluster has fewer brokers, the start
+ends with exit code 2 and one message that names key, factor and brokers; nothing is written.
+
+A factor that the file does not set is the default of the table below, or the number of brokers where that is less:
+MM2's defaults, 2 for copies and 3 for its own topics, do not fit a cluster of one or two. One warning names topics and
+keys, `plan` and `doctor` have a line for it, and so has `/status` (`fewer_replicas`). When the cluster has grown,
+`heliograph replicas raise FILE` gives these topics the replicas that they should have
+([operating.md](operating.md#replicas)). This holds for copies, positions, offset map, offset syncs, checkpoints,
+heartbeats, incidents, quarantine, and for the topics of a Connect worker.
+
+- Brokers count while they are registered, up or not: a broker that restarts lowers no factor. Kafka 4.0 and newer name
+  those that are registered and fenced; with older ones, brokers that hold replicas of any topic count too.
+- `min.insync.replicas` of a new topic is never more than its factor: where the cluster's default is, the topic gets a
+  value of its own, since nothing could be appended to it otherwise.
+- `-1` is the cluster's own `default.replication.factor`, and is not lowered.
+
 ## How much is copied in a second
 
 `max.bytes.per.second` caps a flow, some of its topics, or both: a list of `[topic=]bytes`. A number alone is for all

@@ -24,14 +24,12 @@ from heliograph.errors import (
     LoginFailed,
     NoSuchConnector,
     SameCluster,
-    TimedOut,
-    Unreachable,
     Untrusted,
     VersionUnsupported,
     WireError,
 )
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT, UNREACHABLE, INTERRUPTED = 0, 1, 2, 75, 130  # 75: EX_TEMPFAIL of sysexits.h
 
 # What a person must put right before it is worth starting again; anything else failed while running.
 BAD_INPUT_ERRORS = (
@@ -42,8 +40,6 @@ BAD_INPUT_ERRORS = (
     LoginFailed,
     NoSuchConnector,
     SameCluster,
-    TimedOut,
-    Unreachable,
     Untrusted,
     VersionUnsupported,
 )
@@ -54,9 +50,10 @@ EXIT_CODES = """\b
 Exit codes:
   0    it went well; `run` and `demo`: also when stopped by Ctrl-C or SIGTERM
   1    it failed while running; `demo`: or the copy differs
-  2    bad input, found before anything is written: arguments, the file, a cluster that
-       cannot be reached, a login or a certificate refused, no permission, Java missing
+  2    bad input, found before anything is written: arguments, the file, a replication factor
+       above the brokers, a login or a certificate refused, no permission, Java missing
   3    `plan`: something would change; `adopt`: an MM2 still runs
+  75   a cluster is unreachable (or a broker not ready yet): the same call may work later
   130  interrupted before it could end in order (a second Ctrl-C ends at once)
 """
 
@@ -67,6 +64,7 @@ VERBS = {
     "users": ("heliograph.cli.users", "Who may use the REST API of `connect` and `run`."),
     "demo": ("heliograph.cli.demo", "Embedded clusters mirror each other, or a hub gathers its spokes."),
     "plan": ("heliograph.cli.plan", "What a start would make, alter and copy; writes nothing."),
+    "replicas": ("heliograph.cli.replicas", "Replicas of Heliograph's own topics: fewer than wanted? Raise them."),
     "offsets": ("heliograph.cli.offsets", "Where a flow stands, and where it shall go on."),
     "adopt": ("heliograph.cli.adopt", "What is found of a MirrorMaker 2, and what becomes of it."),
     "apply": ("heliograph.cli.apply", "Let a running process take up its edited file."),
@@ -183,6 +181,8 @@ def _report(problem: HeliographError, arguments: Sequence[str]) -> int:
 
 
 def exit_code_of(problem: HeliographError) -> int:
+    if isinstance(problem, WireError) and problem.retriable:
+        return UNREACHABLE
     name: Any = getattr(problem, "name", "")
     no_permission = isinstance(problem, WireError) and str(name).endswith(REFUSALS)
     return BAD_INPUT if no_permission or isinstance(problem, BAD_INPUT_ERRORS) else FAILED

@@ -17,7 +17,7 @@ from heliograph.errors import BrokerError
 from heliograph.state import incidents, quarantine
 from heliograph.sync.acl_rules import locking_out, remote_acls
 from heliograph.sync.acls import OWN_PRINCIPAL, own_principal
-from heliograph.types import Flow
+from heliograph.types import CHECKPOINTS_FACTOR, HEARTBEATS_FACTOR, STORAGE_FACTOR, SYNCS_FACTOR, Factor, Flow
 from heliograph.wire.acls import (
     ALTER,
     ALTER_CONFIGS,
@@ -165,23 +165,19 @@ def _offset_syncs(flow: Flow, source: Patient, target: Patient) -> Finding:
     name, names = f"flow {flow.name}: offset syncs", policy.of(flow)
     on_source = flow.offset_syncs_location == "source"
     place, other = (source, flow.target.alias) if on_source else (target, flow.source.alias)
-    topic = NewTopic(names.offset_syncs_topic(other), 1, flow.offset_syncs_replication_factor, COMPACT)
-    factor = "offset-syncs.topic.replication.factor"
-    return internal(name, place, [(topic, factor)], WRITE, otherwise=f"{flow.name}.emit.offset-syncs.enabled = false")
+    factor = flow.factor(SYNCS_FACTOR)
+    topic = own_topic(names.offset_syncs_topic(other), 1, factor)
+    off = f"{flow.name}.emit.offset-syncs.enabled = false"
+    return internal(name, place, [(topic, factor.key)], WRITE, otherwise=off)
 
 
 def _checkpoints(flow: Flow, source: Patient, target: Patient) -> Iterator[Finding]:
     name, off = f"flow {flow.name}: checkpoints", f"{flow.name}.emit.checkpoints.enabled = false"
     alias, storage = flow.source.alias, flow.offset_storage_partitions
+    factors = flow.factor(CHECKPOINTS_FACTOR), flow.factor(STORAGE_FACTOR)
     topics = [
-        (
-            NewTopic(policy.of(flow).checkpoints_topic(alias), 1, flow.checkpoints_replication_factor, COMPACT),
-            "checkpoints.topic.replication.factor",
-        ),
-        (
-            NewTopic(policy.offset_map_topic(alias), storage, flow.offset_storage_replication_factor, COMPACT),
-            f"{flow.target.alias}.offset.storage.replication.factor",
-        ),
+        (own_topic(policy.of(flow).checkpoints_topic(alias), 1, factors[0]), factors[0].key),
+        (own_topic(policy.offset_map_topic(alias), storage, factors[1]), factors[1].key),
     ]
     yield internal(name, target, topics, READ, WRITE, otherwise=off)
     yield _groups_seen(flow, source, off)
@@ -224,14 +220,20 @@ def _named(flow: Flow) -> list[str]:
 
 
 def heartbeats(flow: Flow, target: Patient) -> Finding:
-    topic = NewTopic(policy.HEARTBEATS, 1, flow.heartbeats_replication_factor, COMPACT)
+    factor = flow.factor(HEARTBEATS_FACTOR)
+    topic = own_topic(policy.HEARTBEATS, 1, factor)
     return internal(
         f"flow {flow.name}: heartbeats",
         target,
-        [(topic, "heartbeats.topic.replication.factor")],
+        [(topic, factor.key)],
         WRITE,
         otherwise=f"{flow.name}.emit.heartbeats.enabled = false",
     )
+
+
+def own_topic(name: str, partitions: int, factor: Factor) -> NewTopic:
+    """As `CompactedLog` creates it."""
+    return NewTopic(name, partitions, factor.replicas, COMPACT, lowerable=factor.lowerable)
 
 
 def internal(
@@ -254,7 +256,7 @@ def internal(
 
 def honesty(flow: Flow, target: Patient) -> Iterator[Finding]:
     """Topics that are made when something goes wrong. What cannot be written down there is not passed over."""
-    name, factor = f"flow {flow.name}", f"{flow.target.alias}.offset.storage.replication.factor"
+    name, factor = f"flow {flow.name}", flow.factor(STORAGE_FACTOR).key
     found = internal(f"{name}: incidents", target, [(incidents.topic_of(flow), factor)], READ, WRITE)
     yield _on_the_day(found, "when something goes wrong with a partition, it stops and waits")
     if flow.on.refused == "quarantine":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heliograph.review.rehearsal import Deed
     from heliograph.review.volume import Copy
 
-NOTHING, WRONG, SOMETHING = 0, 2, 3
+NOTHING, WRONG, SOMETHING, UNREACHABLE = 0, 2, 3, 75
 
 
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -44,7 +44,7 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
       heliograph plan mm2.properties 'us->eu' --rate 80 --json
 
     Exit codes: 0 nothing would change (records behind a position may wait), 3 something would, 2 something is in the
-    way: the file, a cluster, a permission.
+    way: the file, a permission, a login; 75 a cluster cannot be reached: the same call may work later.
     """
     from heliograph.review.forecast import forecast
 
@@ -62,8 +62,12 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
 
 
 def _code(found: Sequence[FlowForecast], missing: Sequence[Finding]) -> int:
-    if missing or any(one.errors for one in found):
-        return WRONG
+    from heliograph.flow.patience import is_passing
+
+    errors = [error for one in found for error in one.errors]
+    if missing or errors:
+        passing = [*(one.retriable for one in missing), *(is_passing(error) for error in errors)]
+        return UNREACHABLE if all(passing) else WRONG
     return SOMETHING if any(one.changes for one in found) else NOTHING
 
 

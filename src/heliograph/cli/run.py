@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.cli.waits import wait_option
 from heliograph.errors import ConfigError, HeliographError
 from heliograph.types import Flow
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status, /health and Connect's API there.")
 @click.option("--users", type=click.Path(path_type=Path), help="Who may use --http: a file that `users` writes.")
 @click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback without --users: anybody may read.")
+@wait_option
 @click.option("--take-over", is_flag=True, help="Processes that run these flows let go of them; this one goes on.")
 @log_options
 def command(
@@ -60,12 +62,17 @@ def command(
     http: str | None,
     users: Path | None,
     insecure: bool,
+    wait: float,
     take_over: bool,
 ) -> int:
     """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
 
     On a terminal a live table shows each flow; otherwise a JSON line every few seconds goes to stdout. A topic or
     partition that cannot go on is parked and named with the reason, and the others go on.
+
+    A cluster that is away when it starts is waited for (--wait), with the broker and the reason on stderr; a refused
+    login or certificate is not. Replication factors that FILE does not set are lowered to what a cluster has brokers
+    for, with a warning; `heliograph replicas raise FILE` raises them later.
 
     While it runs, `heliograph pause`, `resume` and `stop` steer flows, topics and partitions, and `heliograph apply
     FILE` (or SIGHUP) lets it take up the edited file. Of several processes that run a flow with the same settings one
@@ -81,8 +88,8 @@ def command(
 
     \b
     Exit codes: 0 stopped in order, 1 a flow failed (--until-current: or something was not copied),
-    2 the file or a cluster must be put right (nothing was written), 130 or 143 ended at once by a
-    second signal.
+    2 the file or a cluster must be put right (nothing was written), 75 a cluster is unreachable
+    (nothing was written; the same call may work later), 130 or 143 ended at once by a second signal.
     """
     from heliograph.cli import current, show, watch
     from heliograph.cli.applying import Applying
@@ -103,6 +110,7 @@ def command(
             *((*config.flows, *config.heartbeat_only), master, chosen, epoch_seconds),
             file=str(file.absolute()),
             take_over=take_over,
+            wait_s=wait,
         )
         # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
         applying = None if until_current else Applying(file, config, runner, lenient=lenient, targets=targets)
@@ -132,12 +140,13 @@ def make_runner(
     *,
     file: str = "",
     take_over: bool = False,
+    wait_s: float | None = None,
 ) -> Runner:
     """Imported late: it brings PySpark, and a bad file should be told without waiting for that."""
     from heliograph.flow.runner import Runner
 
     how = {"master": master, "spark_settings": spark_settings, "epoch_seconds": epoch_seconds}
-    return Runner(flows, **how, file=file, take_over=take_over)  # type: ignore[arg-type]
+    return Runner(flows, **how, file=file, take_over=take_over, wait_s=wait_s)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from heliograph.cache import SPARK_FOLDER
 from heliograph.cli.show import View
@@ -74,7 +74,11 @@ def stopping(order_s: float = STOP_S) -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def start(runner: Runner, stop: Stop, waiting: Callable[[], None] = lambda: None) -> bool:
+class Startable(Protocol):
+    def start(self) -> None: ...
+
+
+def start(runner: Startable, stop: Stop, waiting: Callable[[], None] = lambda: None) -> bool:
     """Starts it and waits; raises what the start raised. False when we were asked to stop meanwhile."""
     failures: list[BaseException] = []
 

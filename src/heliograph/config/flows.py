@@ -18,7 +18,17 @@ from heliograph.config.reader import NEVER_S, Reader, explained, text_of
 from heliograph.config.report import Report
 from heliograph.config.shape import Kind, Scope
 from heliograph.config.views import Pair, View, Views, is_shared
-from heliograph.types import Cluster, Flow, Isolation, Naming
+from heliograph.types import (
+    CHECKPOINTS_FACTOR,
+    COPIES_FACTOR,
+    HEARTBEATS_FACTOR,
+    STORAGE_FACTOR,
+    SYNCS_FACTOR,
+    Cluster,
+    Flow,
+    Isolation,
+    Naming,
+)
 
 # ---- clusters ----
 
@@ -120,12 +130,12 @@ class Maker:
             naming=naming,
             heartbeats_replication=self._heartbeats_replication(reader, base, naming),
             tasks_max=reader.read(base, "tasks.max", lambda text: int(text.strip()), plain.tasks_max),
-            replication_factor=reader.integer(base, "replication.factor", 2),
+            replication_factor=reader.integer(base, COPIES_FACTOR, 2),
             isolation=_isolation(reader, consumer),
             start_at=_start_at(reader, consumer),
             start=reader.read(base, "start", starts.rules, plain.start),
             target_partitions=reader.read(base, "target.partitions", counts.rules, plain.target_partitions),
-            offset_storage_replication_factor=reader.integer(worker, "offset.storage.replication.factor", 3),
+            offset_storage_replication_factor=reader.integer(worker, STORAGE_FACTOR, 3),
             offset_storage_partitions=reader.integer(worker, "offset.storage.partitions", 25),
             positions_topic=reader.read(worker, "offset.storage.topic", positions_topic(source), None),
             refresh_topics_interval_seconds=NEVER_S if refresh_s is None else refresh_s,
@@ -140,17 +150,18 @@ class Maker:
             shorten_retention=reader.boolean(base, "sync.topic.configs.shorten.retention", False),
             emit_offset_syncs=syncs,
             offset_syncs_location=_side(reader, base, "offset-syncs.topic.location", "source"),
-            offset_syncs_replication_factor=reader.integer(base, "offset-syncs.topic.replication.factor", 3),
+            offset_syncs_replication_factor=reader.integer(base, SYNCS_FACTOR, 3),
             offset_lag_max=reader.integer(base, "offset.lag.max", 100),
             offset_flush_s=reader.integer(worker, "offset.flush.interval.ms", 60_000) / 1000,
             emit_checkpoints_s=checkpoints_s if translates else None,
-            checkpoints_replication_factor=reader.integer(base, "checkpoints.topic.replication.factor", 3),
+            checkpoints_replication_factor=reader.integer(base, CHECKPOINTS_FACTOR, 3),
             groups=reader.read(base, "groups", values.regexes, plain.groups),
             groups_exclude=reader.patterns(base, "groups.exclude", "groups.blacklist", plain.groups_exclude),
             refresh_groups_s=reader.interval_s(base, "refresh.groups", 600),
             sync_group_offsets_s=groups_s if translates else None,
             emit_heartbeats_s=reader.interval_s(base, "emit.heartbeats", 1),
-            heartbeats_replication_factor=reader.integer(base, "heartbeats.topic.replication.factor", 3),
+            heartbeats_replication_factor=reader.integer(base, HEARTBEATS_FACTOR, 3),
+            factors_set=_factors_set(reader, base, worker),
             admin_timeout_s=reader.integer(base, "admin.timeout.ms", 60_000) / 1000,
             on=policies_of(base, reader),
             caps=reader.read(base, "max.bytes.per.second", caps.caps, plain.caps),
@@ -175,6 +186,14 @@ class Maker:
         for name in ("emit.checkpoints.enabled", "sync.group.offsets.enabled"):
             if name != culprit and name in base and base[name].value.strip().lower() == "true":
                 self._report.warn(base[name].entry, f"has no effect: {culprit} is off, and MM2 translates nothing then")
+
+
+def _factors_set(reader: Reader, base: View, worker: View) -> tuple[tuple[str, str], ...]:
+    """Replication factors that the file sets, each with the key as it stands there."""
+    views = dict.fromkeys((COPIES_FACTOR, SYNCS_FACTOR, CHECKPOINTS_FACTOR, HEARTBEATS_FACTOR), base)
+    views[STORAGE_FACTOR] = worker
+    found = {key: reader.setting(view, key) for key, view in views.items()}
+    return tuple((key, setting.entry.key) for key, setting in found.items() if setting is not None)
 
 
 def _row(view: View, name: str) -> Explained:

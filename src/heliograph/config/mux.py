@@ -23,7 +23,7 @@ from heliograph.config.reader import Reader
 from heliograph.config.report import Report
 from heliograph.config.views import View
 from heliograph.javaregex import java_regex
-from heliograph.types import MUX_HEADERS, Cap, Cluster, Demux, Flow, Mux
+from heliograph.types import COPIES_FACTOR, MUX_HEADERS, Cap, Cluster, Demux, Flow, Mux
 
 KEYS = (
     *("mux.identifier", "mux.topic", "mux.partitions", "mux.headers", "mux.via"),
@@ -148,7 +148,7 @@ def _demux(flow: Flow, chosen: Chosen) -> Demux:
     shared = _arriving(flow, chosen)
     prefix = f"{flow.source.alias}{flow.naming.separator}" if chosen.back == "prefixed" else ""
     return Demux(
-        *(shared, prefix, chosen.keep_headers, flow.source, flow.replication_factor),
+        *(shared, prefix, chosen.keep_headers, flow.source, flow.factor(COPIES_FACTOR)),
         weight=chosen.weight,
         topics=chosen.put_back,
         sync_configs_s=flow.sync_topic_configs_s,

@@ -23,7 +23,7 @@ from heliograph.config.report import Report, printable
 from heliograph.config.shape import Kind, Scope
 from heliograph.config.views import Setting, View, is_shared
 from heliograph.errors import ConfigError
-from heliograph.types import Cluster
+from heliograph.types import Cluster, Factor
 
 REST_PORT = 8083
 EVERYWHERE = ("", "0.0.0.0", "::")
@@ -57,8 +57,7 @@ class Listener:
 class Topic:
     name: str
     partitions: int
-    replication_factor: int
-    key: str  # what its replication factor is called in the file
+    factor: Factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,8 @@ class _Reading:
 
     def _topic(self, what: str, partitions: int) -> Topic:
         key = f"{what}.storage.replication.factor"
-        return Topic(self._text(f"{what}.storage.topic"), partitions, self._integer(key, 3), key)
+        factor = Factor(self._integer(key, 3), key, fixed=self._reader.setting(self._view, key) is not None)
+        return Topic(self._text(f"{what}.storage.topic"), partitions, factor)
 
     def _handed_on(self) -> dict[str, Setting]:
         """What a connector's flow takes of the worker: the positions topic, and how often they are flushed."""

@@ -32,9 +32,13 @@ from heliograph.connect.store import Store
 from heliograph.connect.validation import Verdict
 from heliograph.connect.works import Beside, Copying, Work
 from heliograph.errors import HeliographError
+from heliograph.flow.factors import check_needed
 from heliograph.flow.hub import Hub
+from heliograph.flow.patience import Patience, insist
 from heliograph.flow.plan import epoch_length
+from heliograph.flow.reach import reach
 from heliograph.flow.runner import EngineOnce
+from heliograph.state.replicas import Needed
 from heliograph.types import Flow
 
 log = structlog.get_logger()
@@ -54,8 +58,10 @@ class Node:
         spark_settings: Mapping[str, str] | None = None,
         epoch_seconds: float | None = None,
         name: str = "",
+        wait_s: float = 0.0,
     ) -> None:
-        """`name`: of the file, for whoever else runs a flow."""
+        """`name`: of the file, for whoever else runs a flow. `wait_s`: how long the start waits for the cluster."""
+        self._patience = Patience(wait_s)
         settings = dict(spark_settings or {})
         address = settings.get("spark.driver.host", "127.0.0.1")
         self.file, self.store, self.loggers = file, Store(file), Loggers()
@@ -82,7 +88,11 @@ class Node:
 
     def start(self) -> None:
         """Raises what is wrong with the worker's cluster."""
-        self.store.open()
+        file = self.file
+        reach([file.cluster], patience=self._patience)
+        topics = (file.configs, file.offsets, file.statuses)
+        check_needed([Needed(file.cluster, one.name, one.factor) for one in topics], self._patience)
+        insist(self.store.open, self._patience)
         self._read_at = time.monotonic()
         self._membership.start()
         self._thread.start()

@@ -16,13 +16,16 @@ from dataclasses import replace
 
 import structlog
 
-from heliograph.config.worker import Topic, WorkerFile
+from heliograph.config.worker import WorkerFile
+from heliograph.connect import validation
 from heliograph.connect.board import Board, Folding
 from heliograph.connect.records import Condition, Pair
+from heliograph.connect.siblings import siblings_of
 from heliograph.errors import ConfigError
 from heliograph.mirror.positions import partition_for
 from heliograph.state.compacted import CompactedLog
 from heliograph.state.strangers import Strangers
+from heliograph.types import Flow
 from heliograph.wire import Client
 
 log = structlog.get_logger()
@@ -56,8 +59,9 @@ class Store:
         """Raises what is wrong with the cluster."""
         self.cluster_id = self._reader.cluster_id()
         for topic, own in ((self._file.configs, self._configs), (self._file.statuses, self._statuses)):
-            own.ensure(topic.partitions, topic.replication_factor, topic.key)
-        CompactedLog(self._reader, self._file.offsets.name).ensure(*_made(self._file.offsets))
+            own.ensure(topic.partitions, topic.factor)
+        offsets = self._file.offsets
+        CompactedLog(self._reader, offsets.name).ensure(offsets.partitions, offsets.factor)
         if self._configs.partitions != 1:
             name, count = self._file.configs.name, self._configs.partitions
             raise ConfigError(
@@ -66,6 +70,10 @@ class Store:
         self._configs_out.count()
         self._statuses_out.count()
         self.catch_up()
+
+    def find(self) -> bool:
+        """Whether the topics are there; nothing is created."""
+        return all(own.count() for own in (self._configs, self._statuses))
 
     def catch_up(self) -> Board:
         """Everything that is in the topics now."""
@@ -167,5 +175,15 @@ def _parted(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         yield part
 
 
-def _made(topic: Topic) -> tuple[int, int, str]:
-    return topic.partitions, topic.replication_factor, topic.key
+def stored_flows(file: WorkerFile) -> list[Flow]:
+    """Those of the connectors that the worker's topics hold. Nothing is created or written."""
+    store = Store(file)
+    try:
+        board = store.catch_up() if store.find() else Board()
+    finally:
+        store.close()
+    judged = [
+        validation.judge(one.name, one.config, file.worker, siblings_of(board, one.config))
+        for one in board.connectors.values()
+    ]
+    return [one.made.flow for one in judged if one.made.flow is not None]

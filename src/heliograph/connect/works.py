@@ -16,6 +16,7 @@ from heliograph import policy
 from heliograph.flow import changes
 from heliograph.flow.charge import Charge
 from heliograph.flow.coordinator import Coordinator
+from heliograph.flow.factors import check_factors
 from heliograph.flow.hub import Hub
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
@@ -78,6 +79,7 @@ class Copying:
 
     def check(self) -> None:
         check_clusters([self._flow])
+        check_factors([self._flow])
 
     def begin(self, *, paused: bool) -> None:
         engine = self._engine.get()
@@ -189,6 +191,7 @@ class Beside:
             check_clusters([self._flow])
         else:
             check_targets([self._flow])
+        check_factors([self._flow])
 
     def begin(self, *, paused: bool) -> None:
         self._paused = paused

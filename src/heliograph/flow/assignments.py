@@ -24,7 +24,7 @@ from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.survey.staged import may_begin, staged_lanes
 from heliograph.survey.topics import Route
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import STORAGE_FACTOR, Flow, TopicPartition
 
 # An epoch's length, in parts of what was asked for. Flows that begin together would turn the page together every time:
 # with twenty flows on two cores each turn cost all of them a second or two.
@@ -83,7 +83,7 @@ class Assignments:
                 coordinator=self._coordinates,
                 incidents_topic=policy.incidents_topic(annals),
                 quarantine_topic=policy.quarantine_topic(annals),
-                storage_replication_factor=flow.offset_storage_replication_factor,
+                storage_factor=flow.factor(STORAGE_FACTOR),
                 on=flow.on,
                 halted=halted,
                 caps=self._caps.caps,

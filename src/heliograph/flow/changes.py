@@ -31,11 +31,12 @@ SURVEYED = frozenset(
         "shorten_retention",
     }
 )
-STORED = frozenset({"offset_storage_replication_factor"})  # read when a topic of ours is made
+STORED = frozenset({"offset_storage_replication_factor", "factors_set"})  # read when a topic of ours is made
 ALIVE = PLANNED | TOLD | SURVEYED | STORED  # all others are the specialists' alone
 
-# Not part of what is done to a flow, but of how this machine does it.
-HOW = frozenset({"source", "target", "tasks_max", "admin_timeout_s"})
+# Not part of what is done to a flow, but of how this machine does it. `factors_set` names lines of the file: what a
+# factor is stands in the field of its own.
+HOW = frozenset({"source", "target", "tasks_max", "admin_timeout_s", "factors_set"})
 
 
 class Way(Enum):
@@ -58,7 +59,7 @@ def way(old: Flow, new: Flow) -> Way:
 
 def concerns_specialists(found: frozenset[str]) -> bool:
     surveyed_too = {"config_properties_exclude", "use_defaults_from", "lower_durability", "shorten_retention"}
-    surveyed_too |= {"replication_factor", "demux"}
+    surveyed_too |= {"replication_factor", "factors_set", "demux"}
     return bool(found - ALIVE or found & surveyed_too)
 
 

@@ -26,6 +26,8 @@ from heliograph.flow import changes
 from heliograph.flow import report as reports
 from heliograph.flow.assignments import Assignments
 from heliograph.flow.caps import Caps
+from heliograph.flow.factors import LOOK_EVERY_S as REPLICAS_EVERY_S
+from heliograph.flow.factors import ReplicaWatch
 from heliograph.flow.handover import Handover
 from heliograph.flow.helm import Helm, Steered
 from heliograph.flow.leadership import Leadership
@@ -148,6 +150,8 @@ class Coordinator:
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
         made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
         made.also("standby", self._follow, FOLLOW_EVERY_S)
+        self._replicas = ReplicaWatch(self.flow, self._source, self._target)
+        made.also("replicas", self._replicas.look, REPLICAS_EVERY_S, delay_s=0.0)
         made.resting = lambda: self._helm.stopped
         made.leads = lambda: self.leadership.leads
         return made
@@ -570,7 +574,8 @@ class Coordinator:
         return reports.status(self._look())
 
     def report(self) -> FlowReport:
-        return replace(reports.report(self._look(), self._observer), sizes=self._sizing.decided())
+        found = reports.report(self._look(), self._observer)
+        return replace(found, sizes=self._sizing.decided(), fewer_replicas=self._replicas.words)
 
     def _look(self) -> Look:
         with self._lock:

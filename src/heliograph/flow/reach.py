@@ -2,29 +2,61 @@
 
 All flows are checked before the first may create a topic, so that a typing error in one leaves no traces of the others.
 What a principal may do on topics is not asked here: it shows when a topic is used. A hub does not wait for a spoke that
-is not there: its flows are begun when it is.
+is not there: its flows are begun when it is. All others are waited for as long as the caller has patience.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
-from heliograph.errors import HeliographError, SameCluster, TimedOut, Unreachable
+import structlog
+
+from heliograph.errors import SameCluster, TimedOut, Unreachable
+from heliograph.flow.patience import Patience, is_passing
 from heliograph.types import Cluster, Flow
 from heliograph.wire import Client
+from heliograph.wire import metadata as wire_metadata
+
+log = structlog.get_logger()
 
 # A cluster that is up answers in milliseconds. So long is for one far away on a bad day; the person who mistyped an
 # address waits it out.
 ANSWER_S = 10.0
 
 
-def check_clusters(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> None:
-    """Raises the first thing that is wrong."""
-    ids = _ids([cluster for flow in flows for cluster in (flow.source, flow.target)], timeout_s)
+def check_clusters(flows: Sequence[Flow], timeout_s: float = ANSWER_S, patience: Patience | None = None) -> None:
+    """Raises the first thing that is wrong. Without `patience` a cluster has `timeout_s` to answer."""
+    ids = reach([cluster for flow in flows for cluster in (flow.source, flow.target)], timeout_s, patience)
     for flow, source_id, target_id in zip(flows, ids[::2], ids[1::2], strict=True):
         if source_id == target_id and not flow.staged:
             raise same_cluster(flow, source_id)
+
+
+def check_targets(flows: Sequence[Flow], timeout_s: float = ANSWER_S, patience: Patience | None = None) -> None:
+    """For pairs that only get heartbeats, whose sources nobody asks anything."""
+    reach([flow.target for flow in flows], timeout_s, patience)
+
+
+def check_begin(flows: Sequence[Flow], patience: Patience | None = None) -> frozenset[str]:
+    """Names of flows that are begun later, since a spoke is not there; whatever else is wrong is raised."""
+    hub = any(flow.staged for flow in flows)
+    # Spokes are given the time of an answer, and no more: the others of the hub do not wait for them.
+    first = Patience(min(ANSWER_S, patience.left_s)) if patience is not None and hub else patience
+    try:
+        check_clusters(flows, patience=first)
+        return frozenset()
+    except (Unreachable, TimedOut) as error:
+        absent = absent_spokes(flows) if hub else frozenset()
+        if not absent and first is patience:
+            raise
+        late = frozenset(flow.name for flow in flows if absent & {flow.source.alias, flow.target.alias})
+        if late:
+            log.warning(
+                "a hub begins without some of its spokes", spokes=sorted(absent), flows=sorted(late), why=str(error)
+            )
+    check_clusters([flow for flow in flows if flow.name not in late], patience=patience)
+    return late
 
 
 def absent_spokes(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> frozenset[str]:
@@ -42,21 +74,37 @@ def absent_spokes(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> frozens
     return found if len(found) < len(clusters) else frozenset()
 
 
-def check_targets(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> None:
-    """For pairs that only get heartbeats, whose sources nobody asks anything."""
-    _ids([flow.target for flow in flows], timeout_s)
+def reach(clusters: Sequence[Cluster], timeout_s: float = ANSWER_S, patience: Patience | None = None) -> list[str]:
+    """Their cluster ids, in order; or what is wrong with the first that is not reached."""
+    different: list[Cluster] = []
+    for one in clusters:
+        if one not in different:
+            different.append(one)
+    while True:
+        ids, problems = _ask_all(different, timeout_s, once=patience is not None)
+        if not problems:
+            return [ids[different.index(one)] for one in clusters]
+        lasting = [problem for problem in problems if not is_passing(problem)]
+        if lasting:
+            raise lasting[0]  # a refused login says more than a cluster that did not answer
+        why = "; ".join(dict.fromkeys(map(_said, problems)))
+        if patience is None or not patience.again(why):
+            raise problems[0]
 
 
-def _ids(clusters: Sequence[Cluster], timeout_s: float) -> list[str]:
+def _ask_all(clusters: Sequence[Cluster], timeout_s: float, *, once: bool) -> tuple[list[str], list[BaseException]]:
     if not clusters:
-        return []
+        return [], []
     with ThreadPoolExecutor(len(clusters), thread_name_prefix="reach") as pool:
-        asked = [pool.submit(_cluster_id, cluster, timeout_s) for cluster in clusters]
-    for one in asked:
-        problem = one.exception()
-        if isinstance(problem, HeliographError) and not problem.retriable:
-            raise problem  # a refused login says more than a cluster that did not answer
-    return [one.result() for one in asked]
+        ask = _ask_once if once else _cluster_id
+        asked: list[Future[str]] = [pool.submit(ask, cluster, timeout_s) for cluster in clusters]
+    problems = [problem for one in asked if (problem := one.exception()) is not None]
+    return [one.result() for one in asked if one.exception() is None], problems
+
+
+def _said(problem: BaseException) -> str:
+    """Which broker and why, without the advice: that comes with the error, if it comes to that."""
+    return getattr(problem, "message", str(problem))
 
 
 def same_cluster(flow: Flow, cluster_id: str) -> SameCluster:
@@ -71,3 +119,14 @@ def same_cluster(flow: Flow, cluster_id: str) -> SameCluster:
 def _cluster_id(cluster: Cluster, timeout_s: float) -> str:
     with Client(cluster, timeout_s=timeout_s) as client:
         return client.cluster_id()
+
+
+def _ask_once(cluster: Cluster, timeout_s: float) -> str:
+    """Every bootstrap server is tried once: whether to try again is for the caller to say. With a new client, so that
+    names are resolved anew."""
+    with Client(cluster, timeout_s=timeout_s) as client:
+        fields = wire_metadata.request_fields([])
+        found = wire_metadata.read(client.call("metadata", timeout_s=timeout_s, retry=False, **fields))
+    if not found.brokers:
+        raise Unreachable(f"{cluster.alias}: no broker has registered yet", cluster=cluster.alias)
+    return found.cluster_id

@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
-from heliograph.errors import EngineError, FlowError, HeliographError, TimedOut, Unreachable
+from heliograph.errors import EngineError, FlowError, HeliographError
 from heliograph.flow.changes import Way, way
 from heliograph.flow.charge import Charge
 from heliograph.flow.coordinator import Coordinator
+from heliograph.flow.factors import check_factors
 from heliograph.flow.helm import Steered
 from heliograph.flow.hub import Hub
+from heliograph.flow.patience import Patience, insist, is_passing
 from heliograph.flow.plan import epoch_length
-from heliograph.flow.reach import absent_spokes, check_clusters, check_targets
+from heliograph.flow.reach import check_begin, check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.tenure import settle
 from heliograph.health.status import FlowReport, FlowStatus, Generation, Scope, Word
+from heliograph.state.replicas import needed_by
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -61,8 +64,11 @@ class Runner:
         epoch_seconds: float | None = None,
         file: str = "",
         take_over: bool = False,
+        wait_s: float | None = None,
     ) -> None:
-        """`file`: what others are told that this process runs. `take_over`: others that run these flows let go."""
+        """`file`: what others are told that this process runs. `take_over`: others that run these flows let go.
+        `wait_s`: how long the start waits for clusters that are away; None: as long as an answer may take."""
+        self._patience = None if wait_s is None else _Shown(wait_s, self)
         self._master = master
         self._file, self._take_over = file, take_over
         self._settings = dict(spark_settings or {})
@@ -97,7 +103,9 @@ class Runner:
         if self._coordinators:
             self._start_flows()
         else:  # nothing is copied: no Spark, no coordinators
-            check_targets([beating.flow for beating in self._beating.values()])
+            beating_only = [beating.flow for beating in self._beating.values()]
+            check_targets(beating_only, patience=self._patience)
+            check_factors(beating_only, self._patience)
         for beating in self._beating.values():
             beating.start()
 
@@ -107,8 +115,7 @@ class Runner:
             engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
             try:
                 flows = [coordinator.flow for coordinator in coordinators]
-                late = _reach(flows)
-                settle([flow for flow in flows if flow.name not in late], take_over=self._take_over)
+                late = self._prepare(flows)
             except HeliographError:
                 self._hub.close()
                 raise
@@ -116,15 +123,44 @@ class Runner:
                 coordinator.supersedes = coordinator.flow.name not in late
             engine = pool.submit(lambda: self._start_engine(engine_class.result()))
             opened = [pool.submit(one.open) for one in coordinators if one.flow.name not in late]
-            problems = [f.exception() for f in opened if f.exception() is not None]
-            if problems or engine.exception() is not None:
+            late |= self._not_ready(zip([c for c in coordinators if c.flow.name not in late], opened, strict=True))
+            problems = [f.exception() for f in opened if f.exception() is not None and not self._waits_for(f)]
+            problems += [] if engine.exception() is None else [engine.exception()]
+            if problems:
                 if engine.exception() is None:
                     engine.result().stop(2.0)
                 self._hub.close()
-                raise problems[0] or engine.exception() or EngineError("start failed")
+                raise problems[0] or EngineError("start failed")
             self._engine = engine.result()
         for coordinator in coordinators:
             self._charge(coordinator, opened=coordinator.flow.name not in late)
+
+    def _prepare(self, flows: Sequence[Flow]) -> frozenset[str]:
+        """Everything that is looked at before anything is written. Names of flows that are begun later."""
+        late = check_begin(flows, self._patience)
+        begun = [flow for flow in flows if flow.name not in late]
+        beating = [one.flow for one in self._beating.values()]
+        check_factors([*begun, *(flow for flow in beating if _is_target_of(flow, begun))], self._patience)
+        insist(lambda: settle(begun, take_over=self._take_over), self._patience)
+        self._waiting("")
+        return late
+
+    def _waiting(self, why: str) -> None:
+        """What the start waits for is what its flows wait for."""
+        for coordinator in self._coordinators.values():
+            coordinator.query("starting", why)
+
+    def _waits_for(self, opened: Future[None]) -> bool:
+        """A flow that could not be opened since a broker restarts, say, is opened by its supervisor, later."""
+        return self._patience is not None and self._patience.wait_s > 0 and is_passing(opened.exception())
+
+    def _not_ready(self, opened: Iterable[tuple[Coordinator, Future[None]]]) -> frozenset[str]:
+        late = [(one, future) for one, future in opened if self._waits_for(future)]
+        for one, future in late:
+            one.supersedes = False  # by the time it is opened another process may have been told something else
+            why = str(future.exception())
+            log.warning("a flow is not ready yet, and is tried again", flow=one.flow.name, why=why)
+        return frozenset(one.flow.name for one, _ in late)
 
     def _charge(self, coordinator: Coordinator, *, opened: bool) -> None:
         assert self._engine is not None
@@ -197,6 +233,7 @@ class Runner:
             ways = {name: way(running[name], flow) for name, flow in wanted.items() if name in running}
             fresh = [flow for name, flow in wanted.items() if ways.get(name, Way.ANEW) is Way.ANEW]
             check_clusters(fresh)
+            check_factors(flow for name, flow in wanted.items() if _creates_otherwise(running.get(name), flow))
             settle([flow for flow in fresh if flow.name not in running], take_over=False)
             outcomes = [self._remove(name) for name in running if name not in wanted]
             for name, flow in wanted.items():
@@ -290,6 +327,28 @@ class Runner:
         return FlowStatus(beating.flow.name, state, reason)
 
 
+class _Shown(Patience):
+    """Whoever looks at the flows sees what their start waits for."""
+
+    def __init__(self, wait_s: float, runner: Runner) -> None:
+        super().__init__(wait_s)
+        self._runner = runner
+
+    def say(self, why: str) -> None:
+        super().say(why)
+        self._runner._waiting(f"waiting: {why}")
+
+
+def _creates_otherwise(old: Flow | None, new: Flow) -> bool:
+    """Whether the new flow creates other topics, or by other replication factors."""
+    return old is None or needed_by(old) != needed_by(new)
+
+
+def _is_target_of(flow: Flow, begun: Sequence[Flow]) -> bool:
+    """Whether the cluster that a pair's heartbeats go to was reached."""
+    return any(flow.target.alias in (one.source.alias, one.target.alias) for one in begun)
+
+
 class EngineOnce:
     """One Spark for flows that come one by one: started when the first of them needs it."""
 
@@ -313,23 +372,6 @@ class EngineOnce:
                     self._engine.stop(timeout_s)
             finally:
                 self._lock.release()
-
-
-def _reach(flows: Sequence[Flow]) -> frozenset[str]:
-    """Names of flows that are begun later, since a spoke is not there; whatever else is wrong is raised."""
-    try:
-        check_clusters(flows)
-        return frozenset()
-    except (Unreachable, TimedOut) as error:
-        absent = absent_spokes(flows)
-        if not absent:
-            raise
-        late = frozenset(flow.name for flow in flows if absent & {flow.source.alias, flow.target.alias})
-        log.warning(
-            "a hub begins without some of its spokes", spokes=sorted(absent), flows=sorted(late), why=str(error)
-        )
-    check_clusters([flow for flow in flows if flow.name not in late])
-    return late
 
 
 def _import_engine() -> type[Engine]:

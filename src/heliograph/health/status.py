@@ -173,6 +173,7 @@ class FlowReport:
     restarts: int = 0
     incidents: tuple[Incident, ...] = ()  # the last ones
     sizes: Mapping[str, object] = field(default_factory=dict)  # what was decided by itself (flow.sizing)
+    fewer_replicas: tuple[str, ...] = ()  # topics that have fewer than wanted, by cluster, and what to do about it
 
     @property
     def healthy(self) -> bool:

@@ -71,6 +71,7 @@ def _flow(report: FlowReport) -> dict[str, Any]:
         "query_restarts": report.restarts,
         "heartbeat_age_s": report.heartbeat_age_s,
         "sizes": dict(report.sizes),
+        "fewer_replicas": list(report.fewer_replicas),
         "recent_incidents": [_incident(one) for one in report.incidents],
         "partition_status": [_partition(one) for one in report.partitions],
     }

@@ -15,7 +15,7 @@ from heliograph.errors import BrokerError, WireError
 from heliograph.mirror import incidents
 from heliograph.mirror.incidents import Book, Incident
 from heliograph.topiclog import TopicReader, TopicWriter
-from heliograph.types import TopicPartition
+from heliograph.types import Factor, TopicPartition
 from heliograph.wire import Client, NewTopic
 from heliograph.wire.codes import TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
@@ -30,12 +30,12 @@ INCIDENTS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": str(
 QUARANTINE: Mapping[str, str] = {"cleanup.policy": "compact", "max.message.bytes": str(95 << 20)}
 
 
-def incidents_spec(topic: str, replication_factor: int) -> NewTopic:
-    return NewTopic(topic, 1, replication_factor, dict(INCIDENTS))
+def incidents_spec(topic: str, factor: Factor) -> NewTopic:
+    return NewTopic(topic, 1, factor.replicas, dict(INCIDENTS), lowerable=factor.lowerable)
 
 
-def quarantine_spec(topic: str, replication_factor: int) -> NewTopic:
-    return NewTopic(topic, 1, replication_factor, dict(QUARANTINE))
+def quarantine_spec(topic: str, factor: Factor) -> NewTopic:
+    return NewTopic(topic, 1, factor.replicas, dict(QUARANTINE), lowerable=factor.lowerable)
 
 
 class Annals:
@@ -94,9 +94,9 @@ class Annals:
 class IncidentLog:
     """The incidents of flows from one source, written and read."""
 
-    def __init__(self, client: Client, source_alias: str, topic: str, replication_factor: int) -> None:
+    def __init__(self, client: Client, source_alias: str, topic: str, factor: Factor) -> None:
         self._alias = source_alias
-        self._annals = Annals(client, incidents_spec(topic, replication_factor))
+        self._annals = Annals(client, incidents_spec(topic, factor))
         self.book = Book(source_alias)
 
     def write(self, incident: Incident) -> None:

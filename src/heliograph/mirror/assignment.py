@@ -13,7 +13,7 @@ from heliograph.batch.labels import Stamp
 from heliograph.mirror.following import FREELY, Following
 from heliograph.mirror.offsetmap import Span
 from heliograph.mirror.positions import Position
-from heliograph.types import POSITIONS_UNDER, Cap, Cluster, Isolation, Policies, TopicPartition
+from heliograph.types import POSITIONS_UNDER, Cap, Cluster, Factor, Isolation, Policies, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Assignment:
     coordinator: Coordinates
     incidents_topic: str = ""
     quarantine_topic: str = ""
-    storage_replication_factor: int = 1  # of these two
+    storage_factor: Factor = field(default_factory=lambda: Factor(1))  # of these two
     on: Policies = field(default_factory=Policies)
     halted: frozenset[TopicPartition] = frozenset()  # by an operator, when the plan was made
     caps: tuple[Cap, ...] = ()

@@ -317,12 +317,12 @@ class IncidentHandler:
         client, a = self._target(), self._a
         if keep:
             if self._quarantine is None:
-                spec = annals.quarantine_spec(a.quarantine_topic, a.storage_replication_factor)
+                spec = annals.quarantine_spec(a.quarantine_topic, a.storage_factor)
                 self._quarantine = Annals(client, spec)
             for records in _batches([quarantine.keep(a.source.alias, one) for one in keep]):
                 self._quarantine.append(records)
         if self._log is None:
-            self._log = IncidentLog(client, a.source.alias, a.incidents_topic, a.storage_replication_factor)
+            self._log = IncidentLog(client, a.source.alias, a.incidents_topic, a.storage_factor)
         self._log.write(incident)
 
     def _unwritten(self, incident: Incident, error: HeliographError) -> Park:

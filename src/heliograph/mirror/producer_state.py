@@ -69,9 +69,7 @@ class ProducerStateProbe:
         a = assignment
         self._client, self._sleep = client, sleep
         self._incidents = (
-            IncidentLog(client, a.source.alias, a.incidents_topic, a.storage_replication_factor)
-            if a.incidents_topic
-            else None
+            IncidentLog(client, a.source.alias, a.incidents_topic, a.storage_factor) if a.incidents_topic else None
         )
 
     def prepare(self, remotes: Sequence[TopicPartition]) -> None:

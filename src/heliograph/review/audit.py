@@ -27,7 +27,7 @@ from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
 from heliograph.state.quarantine import Quarantine
 from heliograph.survey.starts import Bounds, NoStart, bounds
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import STORAGE_FACTOR, Flow, TopicPartition
 from heliograph.wire import Client
 
 
@@ -114,7 +114,7 @@ class Refusals:
 
 def _refusals(flow: Flow, target: Client, known: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Refusals]:
     alias = flow.source.alias
-    log = IncidentLog(target, alias, policy.incidents_topic(alias), flow.offset_storage_replication_factor)
+    log = IncidentLog(target, alias, policy.incidents_topic(alias), flow.factor(STORAGE_FACTOR))
     log.catch_up()
     incidents = [
         one

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from heliograph.errors import HeliographError
+from heliograph.flow.factors import fewer_replicas
 from heliograph.flow.reach import check_clusters, check_targets
 from heliograph.health.status import ParkedPartition
 from heliograph.mirror.incidents import Incident
@@ -24,6 +25,7 @@ from heliograph.review.rehearsal import Deed, Rehearsal, World
 from heliograph.review.volume import Copy, copies
 from heliograph.state.offsets import OffsetMap
 from heliograph.state.positions import PositionsLog
+from heliograph.state.replicas import words
 from heliograph.survey.amends import Amends
 from heliograph.survey.stages import put_back, put_back_as, survey_of
 from heliograph.survey.starts import Bounds, NoStart, Start, beginnings, bounds
@@ -80,6 +82,7 @@ def forecast(flows: Sequence[Flow], beating: Sequence[Flow] = ()) -> list[FlowFo
     """Of each flow, in order; then of each pair that only sends heartbeats."""
     check_clusters(flows)
     check_targets(beating)
+    fewer = {flow.name: words(fewer_replicas(flow)) for flow in (*flows, *beating)}
     worlds = Worlds()
     copying = [_Rehearsed(flow, worlds) for flow in flows]
     others = [_Beating(flow, worlds) for flow in beating]
@@ -94,6 +97,8 @@ def forecast(flows: Sequence[Flow], beating: Sequence[Flow] = ()) -> list[FlowFo
                 break
         for each in copying:
             each.measure()
+        for one, flow in zip(everybody, (*flows, *beating), strict=True):
+            one.found.notes += fewer[flow.name]
         return [one.found for one in everybody]
     finally:
         structlog.contextvars.reset_contextvars(**bound)

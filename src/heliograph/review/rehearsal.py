@@ -124,7 +124,7 @@ class Rehearsal(Client):
                 spec.name,
                 partitions=foreseen.partitions,
                 replication_factor=foreseen.replication_factor,
-                settings=dict(spec.configs),
+                settings=_made_with(spec, foreseen),
             )
         )
 
@@ -203,6 +203,12 @@ def _with(entries: Mapping[str, ConfigEntry], settings: Mapping[str, str | None]
         else:
             then[key] = replace(now, value=value, source="DYNAMIC_TOPIC_CONFIG")
     return then
+
+
+def _made_with(spec: NewTopic, foreseen: Foreseen) -> dict[str, str | None]:
+    """Its own settings: those it was asked to have, and those that it needs to fit the cluster."""
+    own = {key: one.value for key, one in (foreseen.configs or {}).items() if not one.is_default}
+    return {**spec.configs, **own}
 
 
 def _topic(name: str, partitions: int, replicas: int) -> TopicMeta:

@@ -14,7 +14,7 @@ from heliograph.batch import Record
 from heliograph.batch.records import Headers
 from heliograph.errors import BrokerError, ConfigError
 from heliograph.topiclog import TopicReader, TopicWriter
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import STORAGE_FACTOR, Factor, Flow, TopicPartition
 from heliograph.wire import Client, NewTopic
 from heliograph.wire.codes import (
     INVALID_REPLICATION_FACTOR,
@@ -32,19 +32,20 @@ class CompactedLog(TopicReader):
         super().__init__(client, topic)
         self._writer = TopicWriter(client, topic)
 
-    def ensure(self, partitions: int, replication_factor: int, key: str) -> None:
-        """Made as MM2 would: compacted. `key` is what the replication factor is called in the file."""
+    def ensure(self, partitions: int, factor: Factor) -> None:
+        """Made as MM2 would: compacted."""
         if not self.count():
-            self._create(partitions, replication_factor, key)
+            self._create(partitions, factor)
         self._await()
 
-    def _create(self, partitions: int, replication_factor: int, key: str) -> None:
-        spec = NewTopic(self.topic, partitions, replication_factor, {"cleanup.policy": "compact"})
+    def _create(self, partitions: int, factor: Factor) -> None:
+        configs = {"cleanup.policy": "compact"}
+        spec = NewTopic(self.topic, partitions, factor.replicas, configs, lowerable=factor.lowerable)
         error = self._client.create_topics([spec])[self.topic]
-        if error is not None and error.code == INVALID_REPLICATION_FACTOR:
+        if error is not None and error.code == INVALID_REPLICATION_FACTOR and not error.retriable:
             raise ConfigError(
-                f"{key} is {replication_factor}, more than {self._client.alias} has brokers: {self.topic} cannot be "
-                f"created. Set it to the number of brokers, or 1"
+                f"{factor.key} is {factor.replicas}, more than {self._client.alias} has brokers: {self.topic} cannot "
+                f"be created. Set it to the number of brokers, or 1"
             )
         if error is not None and error.code != TOPIC_ALREADY_EXISTS:
             raise error
@@ -68,8 +69,7 @@ class CompactedLog(TopicReader):
 
     def ensure_storage(self, flow: Flow) -> None:
         """Made as Connect makes its offset storage."""
-        key = f"{flow.target.alias}.offset.storage.replication.factor"
-        self.ensure(flow.offset_storage_partitions, flow.offset_storage_replication_factor, key)
+        self.ensure(flow.offset_storage_partitions, flow.factor(STORAGE_FACTOR))
 
     def count(self) -> int:
         if not self.look():

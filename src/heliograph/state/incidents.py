@@ -15,7 +15,7 @@ from heliograph import policy
 from heliograph.mirror.annals import IncidentLog, incidents_spec
 from heliograph.mirror.incidents import Incident, Kind, span
 from heliograph.mirror.offsetmap import Subject
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import STORAGE_FACTOR, Flow, TopicPartition
 from heliograph.wire import Client, NewTopic
 
 __all__ = ["Counts", "Incident", "Incidents", "Kind", "span", "topic_of"]
@@ -36,14 +36,14 @@ class Counts:
 
 def topic_of(flow: Flow) -> NewTopic:
     """As it is made when it is first needed."""
-    return incidents_spec(policy.incidents_topic(policy.annals_of(flow)), flow.offset_storage_replication_factor)
+    return incidents_spec(policy.incidents_topic(policy.annals_of(flow)), flow.factor(STORAGE_FACTOR))
 
 
 class Incidents:
     def __init__(self, flow: Flow) -> None:
         self._client = Client(flow.target, timeout_s=flow.admin_timeout_s)
         topic = policy.incidents_topic(policy.annals_of(flow))
-        self._log = IncidentLog(self._client, flow.source.alias, topic, flow.offset_storage_replication_factor)
+        self._log = IncidentLog(self._client, flow.source.alias, topic, flow.factor(STORAGE_FACTOR))
         self._lock = threading.Lock()  # held while the topic is read, which may take as long as a broker is silent
         self.counts = Counts()  # replaced, never changed: whoever shows a flow must not wait for a broker
 

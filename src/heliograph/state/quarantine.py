@@ -20,7 +20,7 @@ from heliograph.errors import BrokerError
 from heliograph.mirror import annals, quarantine
 from heliograph.mirror.annals import Annals
 from heliograph.mirror.quarantine import Kept
-from heliograph.types import Flow
+from heliograph.types import STORAGE_FACTOR, Flow
 from heliograph.wire import Client, NewTopic
 from heliograph.wire.codes import DUPLICATE_SEQUENCE
 
@@ -38,9 +38,7 @@ class Sent:
 
 def topic_of(flow: Flow) -> NewTopic:
     """As it is made when it is first needed."""
-    return annals.quarantine_spec(
-        policy.quarantine_topic(policy.annals_of(flow)), flow.offset_storage_replication_factor
-    )
+    return annals.quarantine_spec(policy.quarantine_topic(policy.annals_of(flow)), flow.factor(STORAGE_FACTOR))
 
 
 class Quarantine:

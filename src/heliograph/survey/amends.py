@@ -215,7 +215,7 @@ class Amends:
     def _is_gone(self, remote: str) -> bool:
         """Not only unseen by the broker that was asked: the controller, which knows, would let it be made. That a topic
         was deleted is not said lightly."""
-        spec = NewTopic(remote, 1, self._flow.replication_factor, {})
+        spec = NewTopic(remote, 1, -1, {})
         error = self._target.create_topics([spec], validate_only=True)[remote]
         return error is None or error.code != TOPIC_ALREADY_EXISTS
 

@@ -14,7 +14,7 @@ import structlog
 
 from heliograph.errors import BrokerError, HeliographError
 from heliograph.sync.configs import Entries, creation_configs
-from heliograph.types import Demux, Flow, Mux, TopicPartition
+from heliograph.types import COPIES_FACTOR, Demux, Flow, Mux, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta, broker_error
 from heliograph.wire.codes import TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
@@ -87,7 +87,9 @@ class Places:
         ]
         largest = max(sizes, default=DEFAULT_MAX_MESSAGE_BYTES) + LABELS_BYTES
         configs = {"max.message.bytes": str(largest), "compression.type": "producer"}
-        refused = self._make([NewTopic(mux.topic, mux.partitions, self.flow.replication_factor, configs)])
+        factor = self.flow.factor(COPIES_FACTOR)
+        spec = NewTopic(mux.topic, mux.partitions, factor.replicas, configs, lowerable=factor.lowerable)
+        refused = self._make([spec])
         return refused.get(mux.topic) or mux.partitions
 
     # ---------------------------------------------------------------- where records are put back
@@ -169,7 +171,7 @@ class Places:
     def _spec(self, rule: Demux, name: str, partitions: int, settings: Mapping[str, Entries]) -> NewTopic:
         flow = replace(self.flow, source=rule.spoke)
         configs = creation_configs(flow, settings[name]) if name in settings else {}
-        return NewTopic(name, partitions, rule.replication_factor, configs)
+        return NewTopic(name, partitions, rule.factor.replicas, configs, lowerable=rule.factor.lowerable)
 
     # ---------------------------------------------------------------- doing
 

@@ -24,7 +24,7 @@ from heliograph.mirror.positions import Position
 from heliograph.survey import division
 from heliograph.survey.division import Misfit, Shape
 from heliograph.sync.configs import ConfigSync, Entries, creation_configs, needs_durability
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import COPIES_FACTOR, Flow, TopicPartition
 from heliograph.wire import Client, NewTopic, TopicMeta
 from heliograph.wire.codes import INVALID_PARTITIONS, TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
@@ -192,8 +192,12 @@ class Topics:
     ) -> tuple[dict[str, Trouble], dict[str, int]]:
         """Source topic -> why it has no remote topic; and the partitions of remote topics that are there now."""
         settings, refused = self._settings(counts)
+        factor = self.flow.factor(COPIES_FACTOR)
         specs = [
-            NewTopic(remote_of[name], counts[name], self.flow.replication_factor, creation_configs(self.flow, entries))
+            NewTopic(
+                *(remote_of[name], counts[name], factor.replicas, creation_configs(self.flow, entries)),
+                lowerable=factor.lowerable,
+            )
             for name, entries in settings.items()
         ]
         results = self._target.create_topics(specs)

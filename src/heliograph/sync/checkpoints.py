@@ -41,7 +41,7 @@ from heliograph.sync.divided import Divided
 from heliograph.sync.marks import Mark, append, mark_of
 from heliograph.sync.rewinds import Rewinds
 from heliograph.sync.windows import Latencies
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import CHECKPOINTS_FACTOR, Flow, TopicPartition
 from heliograph.wire import Client, Committed
 
 log = structlog.get_logger()
@@ -179,7 +179,7 @@ class Checkpoints:
 
     def ensure(self) -> None:
         if not self._log.partitions:
-            self._log.ensure(1, self._flow.checkpoints_replication_factor, "checkpoints.topic.replication.factor")
+            self._log.ensure(1, self._flow.factor(CHECKPOINTS_FACTOR))
 
     def _judge(self, positions: Mapping[TopicPartition, Position]) -> list[Checkpoint]:
         """What the topic says, if it can be true (invariants c and d). Those that were withdrawn."""

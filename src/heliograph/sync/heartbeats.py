@@ -10,7 +10,7 @@ import time
 from heliograph.formats import Heartbeat
 from heliograph.policy import HEARTBEATS
 from heliograph.state.compacted import CompactedLog
-from heliograph.types import Flow
+from heliograph.types import HEARTBEATS_FACTOR, Flow
 from heliograph.wire import Client
 
 
@@ -22,7 +22,7 @@ class Heartbeats:
 
     def ensure(self) -> None:
         if not self._log.partitions:
-            self._log.ensure(1, self._flow.heartbeats_replication_factor, "heartbeats.topic.replication.factor")
+            self._log.ensure(1, self._flow.factor(HEARTBEATS_FACTOR))
 
     def beat(self) -> None:
         self.ensure()

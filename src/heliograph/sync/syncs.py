@@ -23,7 +23,7 @@ from heliograph import policy
 from heliograph.formats import OffsetSync
 from heliograph.mirror.offsetmap import Span
 from heliograph.state.compacted import CompactedLog
-from heliograph.types import Flow, TopicPartition
+from heliograph.types import SYNCS_FACTOR, Flow, TopicPartition
 from heliograph.wire import Client
 
 
@@ -59,7 +59,7 @@ class OffsetSyncs:
 
     def ensure(self) -> None:
         if not self._log.partitions:
-            self._log.ensure(1, self._flow.offset_syncs_replication_factor, "offset-syncs.topic.replication.factor")
+            self._log.ensure(1, self._flow.factor(SYNCS_FACTOR))
 
     def note(self, tp: TopicPartition, run: Sequence[int] | None) -> None:
         """A task's word: the run it is in, up to the newest record acknowledged."""

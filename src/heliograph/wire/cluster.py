@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from heliograph.errors import BrokerError, ConnectionLost, TimedOut
 from heliograph.types import Isolation, TopicPartition
-from heliograph.wire import acls, codes, groups, topics
+from heliograph.wire import acls, codes, groups, placement, topics
 from heliograph.wire.acks import Produced, produced
 from heliograph.wire.acls import Acl
 from heliograph.wire.backoff import Backoff
@@ -195,6 +195,26 @@ class Client(Calls):
     def foresee_topics(self, specs: Sequence[NewTopic]) -> dict[str, Foreseen | BrokerError]:
         """What `create_topics` would make, or why not."""
         return topics.foresee(self, specs, timeout_s=self.timeout_s) if specs else {}
+
+    # -- brokers and replicas ----------------------------------------------------------------------------------------
+
+    def registered_brokers(self, at_least: int = 0, *, timeout_s: float | None = None) -> dict[int, bool]:
+        """Broker id -> whether it is up (`placement.registered`)."""
+        return placement.registered(self, at_least=at_least, timeout_s=timeout_s or self.timeout_s)
+
+    def broker_racks(self) -> dict[int, str | None]:
+        """Broker that is up -> its rack."""
+        return placement.racks(self, timeout_s=self.timeout_s)
+
+    def reassign(
+        self, replicas: Mapping[TopicPartition, Sequence[int]], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Partition -> the brokers that shall hold it. Answered when the controller knows; moving takes longer."""
+        return placement.reassign(self, replicas, timeout_s=timeout_s or self.timeout_s)
+
+    def reassignments(self, tps: Iterable[TopicPartition], *, timeout_s: float | None = None) -> set[TopicPartition]:
+        """Those of these partitions whose reassignment is under way."""
+        return placement.under_way(self, list(tps), timeout_s=timeout_s or self.timeout_s)
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int | BrokerError]:
         """Bytes on the disks of each partition's leader. Asks for DESCRIBE on the cluster."""

@@ -7,11 +7,11 @@ Sending, retrying and finding the controller is the client's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from heliograph.errors import BrokerError
-from heliograph.wire import codes
+from heliograph.wire import codes, placement
 from heliograph.wire.calls import Calls
 
 T = TypeVar("T")
@@ -36,6 +36,9 @@ _SOURCES = {
 }
 
 
+_MIN_INSYNC = "min.insync.replicas"
+# Topics of one factor that are validated to learn whether it fits: one answer tells, unless the topic exists already.
+_ASKED_FIRST = 20
 _UNITS_MS = {".minutes": 60_000, ".hours": 3_600_000}
 
 
@@ -47,6 +50,7 @@ class NewTopic:
     partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
+    lowerable: bool = False  # where the cluster has fewer brokers than replication_factor: as many replicas as brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,77 @@ def create(
     client: Calls, specs: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
 ) -> dict[str, BrokerError | None]:
     results: dict[str, BrokerError | None] = {}
+    specs = fitted(client, specs, timeout_s=timeout_s)
     for answer in _creations(client, specs, validate_only, timeout_s):
         results.update(_results(client, answer.topics))
-    return results
+    judged = _judged(client, specs, {name: error for name, error in results.items() if error is not None}, timeout_s)
+    return results | judged
 
 
 def foresee(client: Calls, specs: Sequence[NewTopic], *, timeout_s: float) -> dict[str, Foreseen | BrokerError]:
     """What `create` would make, or why not. Nothing is made."""
+    specs = fitted(client, specs, timeout_s=timeout_s)
+    found = _foreseen(client, specs, timeout_s)
+    errors = {name: one for name, one in found.items() if isinstance(one, BrokerError)}
+    return found | _judged(client, specs, errors, timeout_s)
+
+
+def _judged(
+    client: Calls, specs: Sequence[NewTopic], errors: Mapping[str, BrokerError], timeout_s: float
+) -> dict[str, BrokerError]:
+    """Of these errors: a replication factor that the cluster would hold if all its brokers were up. Clusters with
+    ZooKeeper place replicas on live brokers only. Nothing is wrong with the factor, and trying again helps."""
+    short = {spec.name: spec for spec in specs if spec.name in errors and spec.replication_factor > 0}
+    short = {name: spec for name, spec in short.items() if errors[name].code == codes.INVALID_REPLICATION_FACTOR}
+    if not short:
+        return {}
+    most = max(spec.replication_factor for spec in short.values())
+    brokers = placement.registered(client, at_least=most, timeout_s=timeout_s)
+    return {
+        name: placement.brokers_away(client, name, spec.replication_factor, brokers)
+        for name, spec in short.items()
+        if spec.replication_factor <= len(brokers)
+    }
+
+
+def fitted(client: Calls, specs: Sequence[NewTopic], *, timeout_s: float) -> list[NewTopic]:
+    """As the cluster can hold them: a default factor no larger than the number of registered brokers, and
+    min.insync.replicas no larger than the factor (with acks=all nothing could be appended). The controller judges
+    factors, which knows of brokers that are registered and fenced."""
+    alike: dict[tuple[int, bool], list[NewTopic]] = {}
+    for spec in specs:
+        alike.setdefault((spec.replication_factor, spec.lowerable), []).append(spec)
+    done: dict[str, NewTopic] = {}
+    for (factor, lowerable), group in alike.items():
+        if factor > 0:
+            asked = group[:_ASKED_FIRST]
+            found = _foreseen(client, asked, timeout_s).values()
+            if lowerable and any(_is_too_high(one) for one in found):
+                brokers = placement.registered(client, at_least=factor, timeout_s=timeout_s)
+                factor = min(factor, max(len(brokers), 1))
+                found = _foreseen(
+                    client, [replace(one, replication_factor=factor) for one in asked], timeout_s
+                ).values()
+            configs = _insync(found, factor)
+            group = [replace(one, replication_factor=factor, configs={**one.configs, **configs}) for one in group]
+        done |= {spec.name: spec for spec in group}
+    return [done[spec.name] for spec in specs]
+
+
+def _is_too_high(found: Foreseen | BrokerError) -> bool:
+    return isinstance(found, BrokerError) and found.code == codes.INVALID_REPLICATION_FACTOR
+
+
+def _insync(found: Iterable[Foreseen | BrokerError], factor: int) -> dict[str, str]:
+    """What new topics need so that min.insync.replicas does not exceed their factor."""
+    for one in found:
+        if isinstance(one, Foreseen) and one.configs is not None and _MIN_INSYNC in one.configs:
+            value = one.configs[_MIN_INSYNC].value or ""
+            return {_MIN_INSYNC: str(factor)} if value.isdigit() and int(value) > factor else {}
+    return {}
+
+
+def _foreseen(client: Calls, specs: Sequence[NewTopic], timeout_s: float) -> dict[str, Foreseen | BrokerError]:
     wanted = {spec.name: spec for spec in specs}
     found: dict[str, Foreseen | BrokerError] = {}
     for answer in _creations(client, specs, True, timeout_s):

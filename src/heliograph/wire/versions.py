@@ -33,6 +33,9 @@ SPOKEN: Mapping[str, tuple[int, int]] = {
     "delete_topics": (1, 6),
     "describe_configs": (1, 4),
     "incremental_alter_configs": (1, 1),
+    "describe_cluster": (0, 2),  # v2: fenced brokers too (KIP-1073)
+    "alter_partition_reassignments": (0, 1),
+    "list_partition_reassignments": (0, 0),
     "list_groups": (4, 5),  # v4: with their states
     "find_coordinator": (3, 6),  # v4: many at once
     "describe_groups": (5, 6),
