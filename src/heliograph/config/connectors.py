@@ -62,7 +62,7 @@ def unmasked(new: Mapping[str, str | None], stored: Mapping[str, str | None]) ->
 
 
 def _is_expression(text: str) -> bool:
-    return providers.EXPRESSION.fullmatch(text.strip()) is not None
+    return providers.is_expression(text.strip())
 
 
 @dataclass(frozen=True, slots=True)
