@@ -68,6 +68,7 @@ class Naming:
     internal_separator: bool = True  # whether the names of internal topics take the separator too
     rules: int = 4  # whose rules for internal topics: MM2 3.x's or 4.x's
     settings: tuple[tuple[str, str], ...] = ()  # further replication.policy.* keys, for a policy of the user's own
+    allowed: bool = False  # `heliograph.policy.classes` of the operator's file names `policy`: it may be imported
 
 
 @dataclass(frozen=True, slots=True)

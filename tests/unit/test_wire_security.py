@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
@@ -233,6 +234,14 @@ def token_of(url: str, options: str) -> str:
 CREDENTIALS = 'clientId="me" clientSecret="s3cret" scope="a b"'
 
 
+def receive(connection: socket.socket) -> bytes:
+    """A whole request for a token: with part of it unread, closing the connection would take the answer away."""
+    request = b""
+    while not request.endswith(b"scope=a+b") and (part := connection.recv(65536)):
+        request += part
+    return request
+
+
 def test_client_credentials_are_traded_for_a_token_once(endpoint: tuple[type[Endpoint], str]) -> None:
     handler, url = endpoint
     assert token_of(url, CREDENTIALS) == "tok"
@@ -274,7 +283,7 @@ def test_an_endpoint_that_does_not_answer_in_http(answer: bytes) -> None:
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(65536)
+                receive(connection)
                 connection.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
@@ -314,3 +323,57 @@ def test_token_settings_that_are_missing() -> None:
     tokens = {"sasl_oauthbearer_token_endpoint_url": "http://x/", "sasl_login_read_timeout_ms": "10²"}
     jaas = f'{OAUTH} required clientId="me" clientSecret="s";'
     assert "sasl.login.read.timeout.ms" in problem(**login, **tokens, sasl_jaas_config=jaas)
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives every connection this answer."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        asked.append(receive(connection))
+                        connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", asked
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_client_secret_does_not_follow_a_redirect(status: int) -> None:
+    token = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"access_token": "tok"}'
+    with answering(token) as (elsewhere, asked_elsewhere):
+        redirect = f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
+        with answering(redirect) as (url, asked), pytest.raises(LoginFailed) as caught:
+            token_of(url, CREDENTIALS)
+    assert len(asked) == 1
+    assert asked_elsewhere == []
+    assert "is not followed" in str(caught.value)
+    assert elsewhere.split("/")[2] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\nSign in"[:-1],
+        b"HTTP/1.1 200 OK\r\n\r\n\n <!DOCTYPE html><title>Sign in</title>",
+    ],
+)
+def test_an_endpoint_that_answers_with_a_page(answer: bytes) -> None:
+    with answering(answer) as (url, _), pytest.raises(LoginFailed) as caught:
+        token_of(url, CREDENTIALS)
+    assert "an HTML page" in str(caught.value)
+    assert "west.sasl.oauthbearer.token.endpoint.url" in caught.value.fix
+    assert "Sign" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"), [(b"Content-Length: 9\r\n\r\n{}", "7 bytes early"), (b"\r\n" + b"x" * (1 << 21), "more than")]
+)
+def test_an_answer_that_is_cut_off_or_does_not_end(body: bytes, why: str) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n" + body) as (url, _), pytest.raises(LoginFailed, match=why):
+        token_of(url, CREDENTIALS)

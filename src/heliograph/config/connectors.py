@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from heliograph.config import clients, keys, place, providers, values
+from heliograph.config import connector_keys, credentials, keys, providers, token_urls, values
 from heliograph.config.check import CONVERTERS
+from heliograph.config.credentials import DESTINATION, MASK
 from heliograph.config.flows import Maker
 from heliograph.config.properties import Entry
 from heliograph.config.report import Report, escaped, printable
@@ -34,11 +35,11 @@ CLASSES: Mapping[str, Kind] = {
     f"{keys.MIRROR}MirrorCheckpointConnector": "checkpoint",
     f"{keys.MIRROR}MirrorHeartbeatConnector": "heartbeat",
 }
-MASK = "***"
 SOURCE_ALIAS, TARGET_ALIAS = keys.FLOW_ALIASES
 TARGET_DEFAULT = "target"  # MM2's, for a connector that does not call its target anything
 WITHHELD_ALIAS = "source"  # stands for one that may not be looked up
 SHORT = 4
+OVERRIDE = "producer.override."
 
 
 def class_of(text: str) -> str | None:
@@ -51,20 +52,6 @@ def class_of(text: str) -> str | None:
     return None
 
 
-def masked(config: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Fit to be seen: secrets hidden, unless a provider's expression stands there, which is none."""
-    return {k: MASK if v and is_secret(k) and not _is_expression(v) else v for k, v in config.items()}
-
-
-def unmasked(new: Mapping[str, str | None], stored: Mapping[str, str | None]) -> dict[str, str | None]:
-    """A mask that comes back (somebody edited what we showed) stands for what is stored."""
-    return {k: stored[k] if v == MASK and is_secret(k) and stored.get(k) else v for k, v in new.items()}
-
-
-def _is_expression(text: str) -> bool:
-    return providers.is_expression(text.strip())
-
-
 @dataclass(frozen=True, slots=True)
 class Worker:
     """What a connector takes from the worker that runs it."""
@@ -72,6 +59,7 @@ class Worker:
     cluster: Cluster  # where records go, unless the connector names its target
     settings: Mapping[str, Setting]  # of the worker's file: offset.storage.*, offset.flush.*
     providers: providers.Providers
+    token_urls: tuple[str, ...] = ()  # where connectors' OAUTHBEARER tokens may come from
 
     def for_readers(self) -> Worker:
         """With providers that look nothing up."""
@@ -109,7 +97,17 @@ class _ConnectorViews(Views):
         """MM2 writes records with the worker's producer; a connector that names its target means that one."""
         named = {k: s for k, s in stripped(self._own, "target.cluster.").items() if is_shared(k)}
         worker = {k: Setting(v, Entry(k, v, 0)) for k, v in self._worker.cluster.properties.items()}
-        return (named if "bootstrap.servers" in named else worker) | stripped(self._own, "producer.override.")
+        override = stripped(self._own, OVERRIDE)
+        if "bootstrap.servers" in named:
+            return named | override
+        return {k: s for k, s in worker.items() if k not in self.withheld()} | override
+
+    def withheld(self) -> tuple[str, ...]:
+        """The worker's credentials that the connector's target does not get."""
+        if "target.cluster.bootstrap.servers" in self._own:
+            return ()
+        override = {k: s.value for k, s in stripped(self._own, OVERRIDE).items()}
+        return credentials.withheld(self._worker.cluster.properties, override)
 
 
 def make(name: str, config: Mapping[str, str], worker: Worker, siblings: Sequence[str] = ()) -> Made:
@@ -173,6 +171,7 @@ class _Reading:
             self._report.about(SOURCE_ALIAS, f"is {source!r}, and so is {TARGET_ALIAS}: a flow needs two clusters")
         self._check_address()
         views = _ConnectorViews(self._settings, self._worker)
+        self._check_credentials(views)
         flow, _ = Maker(views, self._report, {}, lenient=False).flow(pair, enabled=True)
         enabled = self._text("enabled")
         if enabled is not None and enabled.lower() == "false" and self._kind != "heartbeat":
@@ -202,11 +201,25 @@ class _Reading:
         if self._kind != "heartbeat" and name not in self._settings and name not in self._withheld:
             self._report.about(name, "is missing: where the source cluster is reached, as host:port")
 
+    def _check_credentials(self, views: _ConnectorViews) -> None:
+        """The worker's own do not go where a connector says."""
+        missing = [f"{OVERRIDE}{key}" for key in views.withheld() if f"{OVERRIDE}{key}" not in self._settings]
+        if missing:
+            moved = next(key for key in self._settings if key.startswith(OVERRIDE) and key.endswith(DESTINATION))
+            self._report.about(
+                moved,
+                "changes where records are written, or how: the worker's credentials are for its own cluster alone; "
+                f"give {', '.join(missing)} as well, or leave it out",
+            )
+
     def _check(self, setting: Setting) -> None:
         key = setting.entry.key
-        found = find(key)
+        if token_urls.is_url_key(key) and (why := token_urls.why_refused(setting.value, self._worker.token_urls)):
+            self._report.refuse(setting.entry, why)
+            return
+        found = connector_keys.find(key)
         if found is None:
-            if not is_known(key):
+            if not connector_keys.is_known(key):
                 near = keys.nearest(key, (Scope.FLOW,))
                 self._report.warn(setting.entry, "no key of this connector: it has no effect", near)
             return
@@ -267,33 +280,3 @@ class _Gathering(Report):
     def warn(self, entry: Entry, reason: str, near: str | None = None) -> None:
         text = f"{printable(entry.key)}: {self._clean(reason)}"
         self._warnings.append(text + (f"; did you mean {near}?" if near else ""))
-
-
-def find(key: str) -> Key | None:
-    """The key of the table that a connector's key is, if it is one."""
-    bare = _of_cluster(key)
-    if bare is not None:
-        return keys.find(bare, (Scope.CLIENT,))
-    found = keys.find(key, (Scope.FLOW,))
-    return None if found is not None and found.name in ("source.cluster.*", "target.cluster.*") else found
-
-
-def is_known(key: str) -> bool:
-    """Whether Connect or MM2 has such a key, of any effect."""
-    if key.startswith(("config.providers", "topic.creation.", "security.", "ssl.", "sasl.", *_ALSO)):
-        return True
-    part = place.Place(key, flow=("", "")).client_part
-    if part is not None:
-        return clients.knows(part.client, part.rest) or keys.find(part.rest, (Scope.CLIENT,)) is not None
-    bare = _of_cluster(key)
-    return bare is not None and (clients.client_of(bare) is not None or keys.find(bare, (Scope.CLIENT,)) is not None)
-
-
-_ALSO = ("value.converter", "key.converter", "header.converter", "transforms", "predicates", "errors.")
-
-
-def _of_cluster(key: str) -> str | None:
-    for prefix in ("source.cluster.", "target.cluster."):
-        if key.startswith(prefix) and key not in keys.FLOW_ALIASES:
-            return key.removeprefix(prefix)
-    return None

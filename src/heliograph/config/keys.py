@@ -81,6 +81,7 @@ _FILE = _rows(
     clusters | LIST | - | Aliases of the clusters.
     config.providers | LIST | - | Names of the providers that `${provider:path:key}` in values is looked up in.
     config.providers.* | STRING | - | `<name>.class`: EnvVar-, File- or DirectoryConfigProvider; `<name>.param.*`.
+    heliograph.policy.classes | LIST | - | `package.module:Class`: what `replication.policy.class` may import.
     """,
     honoured=True,
 )
@@ -132,7 +133,7 @@ _FLOW = _rows(
     max.bytes.per.second | CAPS | - | Most bytes copied in a second, by flow and by topic; see above. Heliograph's own.
     refresh.topics.interval.seconds | INTERVAL | 600 | How often new topics and partitions are looked for.
     refresh.topics.enabled | BOOL | true | `false`: look for topics only at start.
-    replication.policy.class | CLASS | DefaultReplicationPolicy | How topics are named; also `package.module:Class`.
+    replication.policy.class | CLASS | DefaultReplicationPolicy | How topics are named; see above for your own.
     replication.policy.separator | STRING | . | Between the alias and the topic in a remote topic's name.
     replication.policy.internal.topic.separator.enabled | BOOL | true | Whether MM2's own topics take the separator too.
     replication.policy.* | STRING | - | Settings of a naming policy of your own.

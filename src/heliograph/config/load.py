@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from pathlib import Path
 
+from heliograph import policy
 from heliograph.config import check, keys, loops, mux, place, properties, providers, values
 from heliograph.config.flows import Maker, check_cluster, cluster_of
 from heliograph.config.model import Config, Explained
@@ -143,7 +144,9 @@ class _Reading:
         self, aliases: list[str], views: Views, explained: dict[str, tuple[Explained, ...]]
     ) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
         """Those that copy, and those that only emit heartbeats."""
-        maker = Maker(views, self.report, self.lines, lenient=self.lenient)
+        allowed = self.settings.get(policy.ALLOWED_CLASSES)
+        classes = values.split(allowed.value) if allowed else ()
+        maker = Maker(views, self.report, self.lines, lenient=self.lenient, classes=classes)
         copying: list[Flow] = []
         beating: list[Flow] = []
         for pair in permutations(aliases, 2):
