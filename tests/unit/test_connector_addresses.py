@@ -178,3 +178,15 @@ def test_a_target_that_is_left_out_is_another_address() -> None:
     stored = {**STORED, "producer.override.sasl.jaas.config": "MINE"}
     with pytest.raises(credentials.SecretsNotKept, match=r"target\.cluster\.bootstrap\.servers changed"):
         credentials.patched({"target.cluster.bootstrap.servers": None}, stored)
+
+
+# ---- how much is judged ----
+
+
+def test_a_configuration_of_a_hundred_thousand_keys_is_not_judged_key_by_key() -> None:
+    """Looking for the nearest known key of each would take ten minutes, for any reader's `validate`."""
+    many = {f"topic{number}": "x" for number in range(100_000)}
+    assert "a connector may have" in made(many).problems[""][0]
+    some = made({f"topic{number}": "x" for number in range(900)})
+    assert sum("did you mean" in text for text in some.warnings) == 10
+    assert len(some.warnings) == 900

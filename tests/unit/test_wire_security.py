@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.server
 import json
 import os
@@ -12,11 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from cryptography.x509.oid import NameOID
 
 from heliograph.embedded.certificates import STORE_PASSWORD, Authority
 from heliograph.errors import ConfigError, LoginFailed
 from heliograph.types import Cluster
-from heliograph.wire import bootstrap_addresses
+from heliograph.wire import bootstrap_addresses, stores
 from heliograph.wire.link import Address
 from heliograph.wire.oauth import read_token
 from heliograph.wire.security import Security, security_of
@@ -377,3 +383,45 @@ def test_an_endpoint_that_answers_with_a_page(answer: bytes) -> None:
 def test_an_answer_that_is_cut_off_or_does_not_end(body: bytes, why: str) -> None:
     with answering(b"HTTP/1.1 200 OK\r\n" + body) as (url, _), pytest.raises(LoginFailed, match=why):
         token_of(url, CREDENTIALS)
+
+
+# ---- trust stores with keys in them ----
+
+
+Key = ec.EllipticCurvePrivateKey
+
+
+def _named(subject: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+
+
+def _certificate(subject: str, issuer: str, key: Key, signer: Key) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    built = x509.CertificateBuilder().subject_name(_named(subject)).issuer_name(_named(issuer))
+    built = built.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    built = built.not_valid_before(now).not_valid_after(now + datetime.timedelta(1))
+    return built.sign(signer, hashes.SHA256())
+
+
+@pytest.mark.parametrize(
+    ("names", "trusted"),
+    [
+        ([None], {"me"}),  # openssl pkcs12 -export -certfile
+        ([b"CN=Public CA"], {"me"}),  # keytool -importkeystore
+        ([b"CN=Public CA", b"root"], {"me", "Public CA"}),  # and the issuer imported as a trusted entry too
+        ([b"root"], {"me", "Public CA"}),
+    ],
+)
+def test_the_issuers_of_a_key_in_a_pkcs12_trust_store_are_not_trusted(
+    names: list[bytes | None], trusted: set[str]
+) -> None:
+    """Java trusts the leaf and entries of their own; with the issuer, every certificate that a public CA ever issued
+    would have been a broker of ours (fault E9). keytool's stores were looked at for the names."""
+    authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = _certificate("Public CA", "Public CA", authority, authority)
+    leaf = _certificate("me", "Public CA", own, authority)
+    chain = [pkcs12.PKCS12Certificate(issuer, name) for name in names]
+    data = pkcs12.serialize_key_and_certificates(b"me", own, leaf, chain, BestAvailableEncryption(b"pw"))
+    found = stores._certificates(data, "PKCS12", "pw", "key", "password")
+    subjects = {x509.load_der_x509_certificate(der).subject for der in found}
+    assert subjects == {_named(name) for name in trusted}

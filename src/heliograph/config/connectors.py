@@ -40,6 +40,8 @@ TARGET_DEFAULT = "target"  # MM2's, for a connector that does not call its targe
 WITHHELD_ALIAS = "source"  # stands for one that may not be looked up
 SHORT = 4
 OVERRIDE = "producer.override."
+MAX_KEYS = 1_000  # of a configuration; readers have them judged too, and each takes 0.2 ms
+SUGGESTIONS = 10  # nearest keys that are looked for, at 6 ms each
 
 
 def class_of(text: str) -> str | None:
@@ -117,6 +119,8 @@ def make(name: str, config: Mapping[str, str], worker: Worker, siblings: Sequenc
     if full is None:
         return Made()
     kind = CLASSES[full]
+    if len(config) > MAX_KEYS:
+        return Made(kind, problems={"": (f"has {len(config)} keys: a connector may have {MAX_KEYS}",)})
     reading = _Reading(name, kind, config, worker)
     flow = reading.flow()
     if flow is not None:
@@ -145,6 +149,7 @@ class _Reading:
         self._kind, self._worker = kind, worker
         self._report = _Gathering(name)
         self._withheld: set[str] = set()
+        self._suggested = 0
         found = {key: self._setting(Entry(key, value, 0)) for key, value in config.items()}
         self._settings = {key: setting for key, setting in found.items() if setting is not None}
 
@@ -220,7 +225,8 @@ class _Reading:
         found = connector_keys.find(key)
         if found is None:
             if not connector_keys.is_known(key):
-                near = keys.nearest(key, (Scope.FLOW,))
+                self._suggested += 1
+                near = keys.nearest(key, (Scope.FLOW,)) if self._suggested <= SUGGESTIONS else None
                 self._report.warn(setting.entry, "no key of this connector: it has no effect", near)
             return
         if key.partition("=")[0] == "start" and "file:" in setting.value:

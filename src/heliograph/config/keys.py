@@ -355,7 +355,12 @@ def nearest_of(name: str, names: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
+LONGEST_NAME = 100  # what could be a known key with a letter or two wrong
+
+
 def nearest(name: str, scopes: tuple[Scope, ...] = tuple(Scope)) -> str | None:
+    if len(name) > LONGEST_NAME:
+        return None
     names = {key.name for key in KEYS if key.scope in scopes and not key.is_family}
     words = sorted(name.split("."))
     if turned := next((other for other in sorted(names) if sorted(other.split(".")) == words), None):
