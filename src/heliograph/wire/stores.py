@@ -119,9 +119,9 @@ def _certificates(data: bytes, kind: str, password: str | None, key: str, passwo
 
 
 def _is_trusted_entry(entry: pkcs12.PKCS12Certificate) -> bool:
-    """Of a store with a key: whether this is an entry by itself, and not of the key's chain, whose issuers Java does not
-    trust. Java tells them apart by an attribute that cryptography does not show, and by their names: an entry's is its
-    alias; one in a chain is named by its subject (keytool), or not at all (openssl)."""
+    """Of a store with a key: whether this is an entry by itself, and not of the key's chain, whose issuers Java does
+    not trust. Java tells them apart by an attribute that cryptography does not show, and by their names: an entry's is
+    its alias; one in a chain is named by its subject (keytool), or not at all (openssl)."""
     return bool(entry.friendly_name) and b"=" not in (entry.friendly_name or b"")
 
 
