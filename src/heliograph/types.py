@@ -10,7 +10,10 @@ from typing import Literal, NamedTuple
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 POSITIONS_UNDER = "MirrorSourceConnector"  # the connector's name in MM2's positions, unless Connect gave it another
-SECRET_WORDS = ("password", "secret", "jaas", "token", "ssl.keystore.key", "credential")
+SECRET_WORDS = (
+    *("password", "secret", "jaas", "token", "ssl.keystore.key", "credential"),
+    *("passwd", "passphrase", "private.key", "apikey", "api.key"),  # of policies' own settings
+)
 
 
 def is_secret(key: str) -> bool:

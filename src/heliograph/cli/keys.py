@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from heliograph.cli.out import echo_document, echo_lines
 from heliograph.config.keys import KEYS, Key, Scope
 
 HEADINGS = {
@@ -185,12 +186,12 @@ spoke1->hub.demux = original
 def command(markdown: bool, everything: bool) -> None:
     """The configuration keys: where they stand, what they hold, their default."""
     if markdown:
-        click.echo(page(), nl=False)
+        echo_document(page(), nl=False)
         return
     for key in KEYS:
         if key.honoured or everything:
             waiting = "" if key.honoured else "  (without effect)"
-            click.echo(f"{key.name}{waiting}\n    {key.doc}\n    {key.kind.value}, default {_default(key)}")
+            echo_lines([f"{key.name}{waiting}", f"    {key.doc}", f"    {key.kind.value}, default {_default(key)}"])
 
 
 def page() -> str:

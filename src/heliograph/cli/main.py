@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from heliograph import __version__
+from heliograph.cli.out import echo, echo_lines, style
 from heliograph.errors import (
     ConfigError,
     ControlError,
@@ -177,8 +178,11 @@ def _report(problem: HeliographError, arguments: Sequence[str]) -> int:
     if "--debug" in arguments:
         import traceback
 
-        traceback.print_exception(problem)
-    say(problem.condition, problem.message, problem.fix)
+        echo_lines("".join(traceback.format_exception(problem)).rstrip().split("\n"), err=True)
+    if isinstance(problem, ConfigError):  # the ends of its lines are ours: one for each problem
+        say_lines(problem.condition, problem.message.split("\n"), problem.fix)
+    else:
+        say(problem.condition, problem.message, problem.fix)
     return exit_code_of(problem)
 
 
@@ -190,6 +194,11 @@ def exit_code_of(problem: HeliographError) -> int:
 
 def say(condition: str, message: str, fix: str = "") -> None:
     """One error on stderr: its stable name, what is the matter, what to do."""
-    head = click.style(f"error [{condition}]", fg="red", bold=True)
-    text = f"{head} {message}" + (f"\n  fix: {fix}" if fix else "")
-    click.echo(text, err=True, color=False if os.environ.get("NO_COLOR") else None)
+    say_lines(condition, [message], fix)
+
+
+def say_lines(condition: str, message: Sequence[str], fix: str) -> None:
+    head = style(f"error [{condition}]", fg="red", bold=True)
+    lines = [f"{head} {message[0]}", *message[1:], *([f"  fix: {fix}"] if fix else [])]
+    for line in lines:
+        echo(line, err=True, color=False if os.environ.get("NO_COLOR") else None)

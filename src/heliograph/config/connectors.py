@@ -23,10 +23,11 @@ from heliograph.config.check import CONVERTERS
 from heliograph.config.credentials import DESTINATION, MASK
 from heliograph.config.flows import Maker
 from heliograph.config.properties import Entry
-from heliograph.config.report import Report, escaped, printable
+from heliograph.config.report import Report, printable
 from heliograph.config.shape import Key, Scope
 from heliograph.config.views import Pair, Setting, View, Views, is_shared, stripped
-from heliograph.types import Cluster, Flow, is_secret
+from heliograph.escaping import escape
+from heliograph.types import Cluster, Flow
 
 Kind = Literal["source", "checkpoint", "heartbeat"]
 
@@ -258,7 +259,7 @@ class _Gathering(Report):
     def hide(self, provided: Iterable[str]) -> None:
         """Values that no text may show, nor any line or item of them."""
         parts = {part for value in provided for part in (value.strip(), *map(str.strip, re.split(r"[,\n]", value)))}
-        forms = {form for part in parts for form in (part, escaped(part), printable(part), repr(part)[1:-1]) if form}
+        forms = {form for part in parts for form in (part, escape(part), printable(part), repr(part)[1:-1]) if form}
         for form in forms:
             # Those of a letter or two stand in any word: only where they stand alone.
             text = re.escape(form)
@@ -274,9 +275,9 @@ class _Gathering(Report):
         super().problem(line, self._clean(text))
         self.by_key.setdefault("", []).append(self._clean(text))
 
-    def refuse(self, entry: Entry, reason: str, near: str | None = None) -> None:
+    def refuse(self, entry: Entry, reason: str, near: str | None = None, *, known: bool = True) -> None:
         self.refused.add(entry.key)
-        shown = MASK if is_secret(entry.key) else printable(entry.value)
+        shown = printable(entry.value) if known and connector_keys.is_shown(entry.key) else MASK
         self.about(entry.key, f"Invalid value {shown} for configuration {entry.key}: {self._clean(reason)}")
 
     def about(self, key: str, text: str) -> None:

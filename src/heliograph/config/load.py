@@ -102,7 +102,7 @@ class _Reading:
         if entry:
             self.report.problem(entry.line, f"clusters names no alias: write {example}")
         elif near:
-            self.report.refuse(near, "not a key, and clusters is missing", f"clusters = {near.value}")
+            self.report.refuse(near, "not a key, and clusters is missing", "clusters", known=False)
         else:
             self.report.problem(0, f"clusters is missing: add the line {example}")
 

@@ -29,6 +29,7 @@ from heliograph.flow.reach import absent_spokes, check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.tenure import settle
 from heliograph.health.status import FlowReport, FlowStatus, Generation, Scope, Word
+from heliograph.spark import security
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Runner:
         self._master = master
         self._file, self._take_over = file, take_over
         self._settings = dict(spark_settings or {})
+        security.secured(master, self._settings)  # raises, before anything is opened
         self._epoch_seconds = epoch_seconds
         self._address = self._settings.get("spark.driver.host", "127.0.0.1")
         self._hub = Hub(self._address, int(self._settings.get(PORT_SETTING, "0")))
@@ -294,6 +296,7 @@ class EngineOnce:
     """One Spark for flows that come one by one: started when the first of them needs it."""
 
     def __init__(self, master: str | None, settings: Mapping[str, str], address: str) -> None:
+        security.secured(master, settings)  # raises
         self._how = master, dict(settings), address
         self._lock = threading.Lock()
         self._engine: Engine | None = None
