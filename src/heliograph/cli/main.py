@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,6 +144,18 @@ def cli(ctx: click.Context, verbose: bool, debug: bool) -> None:
         ctx.color = False
     ctx.obj = {"verbose": verbose, "debug": debug}
     logs.configure(verbose=verbose, debug=debug)
+    threading.excepthook = _log_end_of_thread
+
+
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """No thread is gone without a word in the log: Python's own hook would write to a terminal, past the live table."""
+    import structlog
+
+    if ended.exc_type is SystemExit or ended.exc_value is None:
+        return
+    name = ended.thread.name if ended.thread is not None else ""
+    log = structlog.get_logger()
+    log.error("a thread ended unexpectedly", thread=name, why=repr(ended.exc_value), exc_info=ended.exc_value)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ Flows come, change and go while it runs (`change`), each without the others noti
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -244,6 +245,8 @@ class Runner:
         return True
 
     def _end_one(self, coordinator: Coordinator, state: str, why: str) -> None:
+        """Top of a thread. A flow that cannot be ended in order is shown as failed: its tasks have been told to finish,
+        and stop by themselves once their driver has ended."""
         name = coordinator.flow.name
         while name not in self._charges and not self._stopping.wait(0.1):
             pass  # it was told before Spark had started
@@ -251,7 +254,13 @@ class Runner:
             charge = self._charges.get(name)
             if self._stopping.is_set() or charge is None or charge.coordinator is not coordinator or charge.ended:
                 return
-            charge.end(why, state=state)
+            try:
+                charge.end(why, state=state)
+            except Exception as error:
+                log.exception("the flow could not be ended in order", flow=name, fix="restart this process")
+                words = f"{why}; it could not be ended in order: {type(error).__name__}: {error}"
+                with contextlib.suppress(Exception):  # it is logged already; the process must not wait for this flow
+                    coordinator.query("failed", words)
             if all(one.ended for one in self._charges.values()) and not self._beating:
                 self._over.set()
 

@@ -239,6 +239,9 @@ class Link:
             began, connection = self._dial()
         except (OSError, EOFError, AuthenticationError):
             return
+        except Exception:  # top of a thread: logged; the next one dials again
+            log.exception("dialling the coordinator failed unexpectedly", flow=self._hello.flow)
+            return
         self._dialled.append((began, connection))
         if self._closed:
             connection.close()
