@@ -25,7 +25,9 @@ print(json.dumps({
     "in_argv": secret in lines or "hunter2" in lines,
     "in_conf": secret in conf.values(),
     "password": conf["spark.hadoop.some.password"],
-    "listening": sorted({end.laddr.ip for one in family for end in one.net_connections("tcp") if end.status == "LISTEN"}),
+    "listening": sorted({
+        end.laddr.ip for one in family for end in one.net_connections("tcp") if end.status == "LISTEN"
+    }),
     "sum": context.parallelize(range(10), 2).map(lambda number: number * 2).sum(),
 }))
 engine.stop(5)

@@ -37,7 +37,13 @@ def document(value: Any, output: str) -> str:
 
 
 def masked(value: Any) -> Any:
-    """The same with *** for secrets: a worker may show them, a terminal and its log should not."""
+    """The same with *** for secrets: a worker may show them, a terminal and its log should not. Of MM2's connectors also
+    for values of unknown keys, as our own API has it."""
+    from heliograph.config import credentials
+    from heliograph.config.connectors import class_of
+
+    if isinstance(value, dict) and class_of(str(value.get("connector.class", ""))) is not None:
+        return credentials.masked(value)
     if isinstance(value, dict):
         return {
             key: "***" if isinstance(one, str) and is_secret(str(key)) else masked(one) for key, one in value.items()

@@ -42,10 +42,10 @@ A nearer prefix wins: `A->B.<key>` over `<key>`, `<alias>.<key>` over `<key>`. T
 Values may hold `${provider:path:key}`, looked up in the environment, in properties files or in directories:
 `config.providers = env`, `config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider`.
 
-A naming policy of your own is a subclass of `heliograph.policy.Policy`. An installed package names it by an entry point in the
-group `heliograph.policies`, and `replication.policy.class` holds the entry point's name. Without a package it is written as
-`package.module:Class`, and `heliograph.policy.classes` must list it too: nothing else is ever imported, and connectors' JSON
-only gets what is installed.
+A naming policy of your own is a subclass of `heliograph.policy.Policy`. An installed package names it by an entry
+point in the group `heliograph.policies`, and `replication.policy.class` holds the entry point's name. Without a package
+it is written as `package.module:Class`, and `heliograph.policy.classes` must list it too: nothing else is ever
+imported, and connectors' JSON only gets what is installed.
 
 ```properties
 clusters = us, eu
