@@ -210,6 +210,11 @@ def test_the_value_of_an_unknown_key_is_masked_too(key: str) -> None:
         assert unmasked(masked(stored), stored) == stored
 
 
+def test_what_mm2_adds_to_its_tasks_is_shown() -> None:
+    tasks = {"task.class": "MirrorSourceTask", "task.index": "0", "task.assigned.partitions": "a-0", "topics": "a"}
+    assert masked(tasks) == tasks
+
+
 # -------------------- the worker's file
 
 

@@ -37,8 +37,8 @@ def document(value: Any, output: str) -> str:
 
 
 def masked(value: Any) -> Any:
-    """The same with *** for secrets: a worker may show them, a terminal and its log should not. Of MM2's connectors also
-    for values of unknown keys, as our own API has it."""
+    """The same with *** for secrets: a worker may show them, a terminal and its log should not. Of MM2's connectors
+    also for values of unknown keys, as our own API has it."""
     from heliograph.config import credentials
     from heliograph.config.connectors import class_of
 

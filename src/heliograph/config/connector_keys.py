@@ -10,6 +10,7 @@ _FAMILIES = (
     *("config.providers", "topic.creation.", "value.converter", "key.converter", "header.converter"),
     *("transforms", "predicates", "errors."),
 )
+_OF_TASKS = ("task.class", "task.index", "task.assigned.")  # what MM2's connectors add to their tasks' configurations
 
 
 def find(key: str) -> Key | None:
@@ -32,7 +33,7 @@ def is_shown(key: str) -> bool:
     """Whether readers may see its value. Not that of an unknown key: it may be a password under a mistyped name."""
     if is_secret(key):
         return False
-    return find(key) is not None or key.startswith(_FAMILIES) or _is_of_client(key)
+    return find(key) is not None or key.startswith((*_FAMILIES, *_OF_TASKS)) or _is_of_client(key)
 
 
 def _is_of_client(key: str) -> bool:
