@@ -20,7 +20,7 @@ from typing import Literal
 
 from heliograph.config import connector_keys, credentials, keys, providers, token_urls, values
 from heliograph.config.check import CONVERTERS
-from heliograph.config.credentials import DESTINATION, MASK
+from heliograph.config.credentials import MASK
 from heliograph.config.flows import Maker
 from heliograph.config.properties import Entry
 from heliograph.config.report import Report, printable
@@ -211,9 +211,9 @@ class _Reading:
         """The worker's own do not go where a connector says."""
         missing = [f"{OVERRIDE}{key}" for key in views.withheld() if f"{OVERRIDE}{key}" not in self._settings]
         if missing:
-            moved = next(key for key in self._settings if key.startswith(OVERRIDE) and key.endswith(DESTINATION))
+            override = {key: one.value for key, one in stripped(self._settings, OVERRIDE).items()}
             self._report.about(
-                moved,
+                f"{OVERRIDE}{credentials.moved(self._worker.cluster.properties, override)[0]}",
                 "changes where records are written, or how: the worker's credentials are for its own cluster alone; "
                 f"give {', '.join(missing)} as well, or leave it out",
             )

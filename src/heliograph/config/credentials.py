@@ -58,10 +58,12 @@ def patched(change: Mapping[str, str | None], stored: Mapping[str, str | None]) 
 
 def withheld(inherited: Mapping[str, str], override: Mapping[str, str]) -> tuple[str, ...]:
     """The credentials that a client with this override does not inherit; all of them bare keys."""
-    moved = any(_value(override, key) != _value(inherited, key) for key in DESTINATION if key in override)
-    if not moved or not any(map(_is_credential, inherited)):
-        return ()
-    return tuple(sorted(key for key in inherited if _is_credential(key)))
+    return tuple(sorted(filter(_is_credential, inherited))) if moved(inherited, override) else ()
+
+
+def moved(inherited: Mapping[str, str], override: Mapping[str, str]) -> tuple[str, ...]:
+    """The bare keys by which the override decides anew who gets to read a secret."""
+    return tuple(key for key in DESTINATION if key in override and _value(override, key) != _value(inherited, key))
 
 
 def _require_same_destination(new: Mapping[str, str | None], stored: Mapping[str, str | None], kept: list[str]) -> None:
