@@ -4,8 +4,10 @@ Answers for MirrorMaker 2's replication policies (remote names, cycles, internal
 its own topics. A policy does not ask a cluster anything, and like MM2's it does not know which aliases exist:
 `my.topic` looks like a copy from cluster `my`.
 
-A policy of the user's own is a subclass of `Policy`, named in the file as `replication.policy.class =
-package.module:Class`.
+A policy of the user's own is a subclass of `Policy`. `replication.policy.class` names it in one of two ways:
+  - by the name of an entry point in the group `heliograph.policies` of an installed package, anywhere;
+  - as `package.module:Class`, in a file of the operator that lists it in `heliograph.policy.classes` too.
+Nothing else is ever imported: configurations also come from readers of the REST API (`validate`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import metadata
 
 from heliograph.errors import ConfigError
 from heliograph.javaregex import java_regex
@@ -23,6 +26,8 @@ from heliograph.types import Cap, Flow, Naming, StartPoint, TopicPartition
 HEARTBEATS = "heartbeats"
 DEFAULT_POLICY = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
 IDENTITY_POLICY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+ENTRY_POINTS = "heliograph.policies"  # the group in which installed packages name their policies
+ALLOWED_CLASSES = "heliograph.policy.classes"
 DEFAULT_EXCLUDE = {4: (r"mm2.*\.internal", r".*\.replica", "__.*"), 3: (r".*[\-\.]internal", r".*\.replica", "__.*")}
 
 
@@ -120,21 +125,19 @@ POLICIES: dict[str, type[Policy]] = {DEFAULT_POLICY: Policy, IDENTITY_POLICY: Id
 
 @lru_cache(maxsize=256)
 def make(naming: Naming, source_alias: str) -> Policy:
-    return policy_class(naming.policy)(naming, source_alias)
+    return policy_class(naming.policy, allowed=naming.allowed)(naming, source_alias)
 
 
-def policy_class(name: str) -> type[Policy]:
-    """Raises ConfigError with the reason when there is none of this name."""
+def policy_class(name: str, *, allowed: bool = False) -> type[Policy]:
+    """Raises ConfigError with the reason when there is none of this name, or it is not to be imported. `allowed`: the
+    operator's file allows this name."""
     if name in POLICIES:
         return POLICIES[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ConfigError(
-            f"replication.policy.class = {name}: a Java class cannot be loaded here: write the policy in Python as a "
-            f"subclass of heliograph.policy.Policy and name it as package.module:Class"
-        )
+    installed = next(iter(metadata.entry_points(group=ENTRY_POINTS, name=name)), None) if name else None
+    if installed is None and not (allowed and ":" in name):
+        raise ConfigError(f"replication.policy.class = {name}: {_not_importable(name)}")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = installed.load() if installed is not None else _imported(name)
     except (ImportError, AttributeError, ValueError) as problem:
         raise ConfigError(
             f"replication.policy.class = {name}: cannot be loaded: {problem}. Is it installed, or on PYTHONPATH?"
@@ -142,6 +145,22 @@ def policy_class(name: str) -> type[Policy]:
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise ConfigError(f"replication.policy.class = {name}: must be a subclass of heliograph.policy.Policy")
     return found
+
+
+def _imported(name: str) -> object:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _not_importable(name: str) -> str:
+    where = f"an entry point in the group {ENTRY_POINTS!r} of an installed package"
+    if ":" not in name:
+        what = "a Java class cannot be loaded here" if "." in name else "there is no policy of this name"
+        return f"{what}: write the policy in Python as a subclass of heliograph.policy.Policy and name it by {where}"
+    return (
+        f"may not be imported: name the class by {where}; in a file that `heliograph run` reads, "
+        f"{ALLOWED_CLASSES} = {name} allows it too"
+    )
 
 
 def of(flow: Flow) -> Policy:

@@ -10,7 +10,10 @@ from typing import Literal, NamedTuple
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 POSITIONS_UNDER = "MirrorSourceConnector"  # the connector's name in MM2's positions, unless Connect gave it another
-SECRET_WORDS = ("password", "secret", "jaas", "token", "ssl.keystore.key", "credential")
+SECRET_WORDS = (
+    *("password", "secret", "jaas", "token", "ssl.keystore.key", "credential"),
+    *("passwd", "passphrase", "private.key", "apikey", "api.key"),  # of policies' own settings
+)
 
 
 def is_secret(key: str) -> bool:
@@ -68,6 +71,7 @@ class Naming:
     internal_separator: bool = True  # whether the names of internal topics take the separator too
     rules: int = 4  # whose rules for internal topics: MM2 3.x's or 4.x's
     settings: tuple[tuple[str, str], ...] = ()  # further replication.policy.* keys, for a policy of the user's own
+    allowed: bool = False  # `heliograph.policy.classes` of the operator's file names `policy`: it may be imported
 
 
 @dataclass(frozen=True, slots=True)

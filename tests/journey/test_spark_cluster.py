@@ -6,7 +6,9 @@ are started by Spark's workers, not by us, and reach the driver, both Kafka clus
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 from heliograph.embedded import Kafka
 from heliograph.embedded.ports import claim_port
 from heliograph.embedded.process import Process
+from heliograph.spark import security
 from tests.broker.processes import Feed, Run, assert_copied, workers_in, write_properties
 from tests.kit import create_topic, wait_until
 
@@ -30,6 +33,13 @@ class Standalone:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.secret = folder / "spark.secret"
+        self._settings = folder / "spark.conf"
+        for path in (self.secret, self._settings):
+            path.touch(mode=0o600)
+        self.secret.write_text(f"{secrets.token_hex(32)}\n")
+        secured = {**security.DEFAULTS, security.SECRET: self.secret.read_text().strip()}
+        self._settings.write_text("".join(f"{key} {value}\n" for key, value in secured.items()))
         self._claim = claim_port()
         self.url = f"spark://127.0.0.1:{self._claim.number}"
         self.workers: list[Process] = []
@@ -64,7 +74,10 @@ class Standalone:
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
         }
         log = self._folder / f"{name}.log"
-        return Process(name, [home / "bin" / "spark-class", *command], log_path=log, environment=environment)
+        main, *arguments = command
+        properties = ("--properties-file", str(self._settings))
+        line = [home / "bin" / "spark-class", main, *properties, *arguments]
+        return Process(name, line, log_path=log, environment=environment)
 
     @staticmethod
     def _wait_said(process: Process, words: str) -> None:
@@ -107,6 +120,16 @@ def writers(worker: Process, target: Kafka) -> list[psutil.Process]:
     return found
 
 
+def seen_by_others(secret: str) -> list[int]:
+    """Processes whose command lines hold it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if secret.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[Standalone]:
     cluster = Standalone(tmp_path)
@@ -125,6 +148,7 @@ def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
     properties = write_properties(tmp_path / "mm2.properties", primary, backup, topic_name, tasks_max=2)
     feed = Feed(primary.confluent(), topic_name, PARTITIONS, 1_000)
     executors = ("-X", f"spark.executor.extraJavaOptions={QUICK_JVM}")
+    executors += ("-X", f"spark.authenticate.secret=file:{spark.secret}")
     with Run(properties, tmp_path / "run", "--master", spark.url, *executors) as run:
         run.wait_for("records", 1)
         feed.per_second = 5_000
@@ -132,6 +156,7 @@ def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
         first, second = spark.workers
         wait_until(lambda: writers(first, backup) and writers(second, backup), what="tasks on both workers")
         assert run.workers() == [], "tasks ran below the driver"
+        assert not seen_by_others(spark.secret.read_text().strip()), "Spark's secret stands in a command line"
 
         victims = family_of(first)
         os.kill(first.pid, 9)

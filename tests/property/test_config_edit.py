@@ -77,3 +77,9 @@ def test_a_usual_file_is_not_refused(file: tuple[bytes, list[str]]) -> None:
     more = edit.add(text.encode(), {"new.x": "v"}, alias="new")
     assert edit.remove(more, lambda key: key.startswith("new."), alias="new").decode().rstrip("\n") == text.rstrip("\n")
     assert b"z" not in edit.remove(text.encode(), lambda key: key.startswith("z."), alias="z")
+
+
+def test_a_preview_shows_no_value_of_an_unknown_key() -> None:
+    before = b"clusters = us, eu\nus.bootstrap.servers = a:1\n"
+    shown = edit.preview(before, before + b"us.sasl.pasword = hunter2\nus.sasl.password = hunter3\nus->eu.topics = a\n")
+    assert shown == ["+us.sasl.pasword = ***", "+us.sasl.password = ***", "+us->eu.topics = a"]

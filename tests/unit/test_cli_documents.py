@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.cli.documents import document
+from heliograph.cli.documents import document, masked
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,16 @@ from heliograph.cli.documents import document
 )
 def test_yaml(value: Any, text: str) -> None:
     assert document(value, "yaml") == text
+
+
+def test_values_of_unknown_keys_of_mm2s_connectors_are_masked() -> None:
+    config = {"connector.class": "MirrorSourceConnector", "topics": "a", "source.cluster.sasl.pasword": "hunter2"}
+    assert masked({"info": {"config": config}}) == {
+        "info": {"config": {**config, "source.cluster.sasl.pasword": "***"}}
+    }
+    other = {
+        "connector.class": "com.example.Sink",
+        "url": "x",
+        "password": "hunter2",
+    }  # whose keys are not ours to know
+    assert masked(other) == {**other, "password": "***"}

@@ -64,7 +64,7 @@ def test_a_flow_that_is_not_there(file: Path, capsys: pytest.CaptureFixture[str]
 def test_lenient(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(TEXT + "zebra = 1\n")
     assert run(["explain", str(file)]) == 2
-    assert "zebra = 1: unknown key" in capsys.readouterr().err
+    assert "zebra: unknown key" in capsys.readouterr().err
     assert run(["explain", str(file), "--lenient"]) == 0
     assert "zebra: unknown key" in capsys.readouterr().err
 

@@ -15,8 +15,10 @@ from rich.cells import cell_len
 from heliograph.batch import Record, encode
 from heliograph.cli import sheet
 from heliograph.cli.main import run
-from heliograph.cli.sheet import JsonLines, Table, Topic, Wide, cut, fitted, safe, shown, when
+from heliograph.cli.out import rendered
+from heliograph.cli.sheet import JsonLines, Table, Topic, Wide, cut, fitted, shown, when
 from heliograph.cli.ticker import Ticker
+from heliograph.escaping import escape
 from heliograph.formats import Checkpoint
 from heliograph.messages.reading import Message
 from heliograph.types import TopicPartition
@@ -66,7 +68,7 @@ def test_times() -> None:
 
 
 def plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return re.sub(r"\x1b\[[0-9;]*m", "", rendered(text))
 
 
 def drawn(width: int, messages: list[Message], kind: str | None = None, end: int = 1000) -> list[str]:
@@ -414,5 +416,5 @@ def test_progress_only_where_it_takes_long_and_somebody_looks() -> None:
 
 
 def test_safe_leaves_text_alone() -> None:
-    assert safe("né 漢 «x»") == "né 漢 «x»"
-    assert sheet.NULL not in safe("null")
+    assert escape("né 漢 «x»") == "né 漢 «x»"
+    assert sheet.NULL not in escape("null")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from heliograph.config import keys
 from heliograph.config import worker as worker_file
-from heliograph.config.connectors import CLASSES, MASK, Made, Worker, class_of, make, masked, unmasked
+from heliograph.config.connectors import CLASSES, Made, Worker, class_of, make
+from heliograph.config.credentials import MASK, masked, unmasked
 from heliograph.config.shape import Scope
 from heliograph.connect.validation import infos, judge
 from heliograph.errors import ConfigError
@@ -193,11 +194,25 @@ def test_whatever_is_sent_is_a_flow_or_problems(given_: dict[str, str], name: st
 
 
 def test_secrets_are_masked_and_a_mask_that_comes_back_is_what_it_was() -> None:
-    stored = {"a": "1", "ssl.key.password": "p", "sasl.jaas.config": "${file:/x:y}", "producer.password": None}
+    stored = {"topics": "1", "ssl.key.password": "p", "sasl.jaas.config": "${file:/x:y}", "producer.password": None}
     shown = masked(stored)
-    assert shown == {"a": "1", "ssl.key.password": MASK, "sasl.jaas.config": "${file:/x:y}", "producer.password": None}
-    assert unmasked({**shown, "a": "2"}, stored) == {**stored, "a": "2"}
+    assert shown == {**stored, "ssl.key.password": MASK}
+    assert unmasked({**shown, "topics": "2"}, stored) == {**stored, "topics": "2"}
     assert unmasked({"new.password": MASK}, stored) == {"new.password": MASK}
+
+
+@pytest.mark.parametrize("key", ["sasl.pasword", "ssl.keystore.passwort", "ssl.key.passphrase", "owner", "pasword"])
+def test_the_value_of_an_unknown_key_is_masked_too(key: str) -> None:
+    """A password under a mistyped name was shown to readers (fault E8)."""
+    for prefix in ("", "source.cluster.", "producer.override.", "consumer."):
+        stored = {f"{prefix}{key}": "hunter2", "topics": "a"}
+        assert masked(stored) == {f"{prefix}{key}": MASK, "topics": "a"}
+        assert unmasked(masked(stored), stored) == stored
+
+
+def test_what_mm2_adds_to_its_tasks_is_shown() -> None:
+    tasks = {"task.class": "MirrorSourceTask", "task.index": "0", "task.assigned.partitions": "a-0", "topics": "a"}
+    assert masked(tasks) == tasks
 
 
 # -------------------- the worker's file

@@ -140,8 +140,11 @@ def test_the_old_trick_to_keep_names_is_understood() -> None:
 
 
 def test_a_policy_of_ones_own() -> None:
-    mirrored = flow("us->eu.replication.policy.class = tests.unit.test_config_flows:Shouting")
+    name = "tests.unit.test_config_flows:Shouting"
+    mirrored = flow(f"us->eu.replication.policy.class = {name}", f"heliograph.policy.classes = other:One, {name}")
     assert policy.remote_topic(mirrored, "orders") == "US.ORDERS"
+    with pytest.raises(ConfigError, match=f"heliograph.policy.classes = {name} allows it"):
+        flow(f"us->eu.replication.policy.class = {name}")
 
 
 class Shouting(policy.Policy):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -111,6 +114,53 @@ def test_garbage_is_answered_with_what_is_wrong(ear: Ear, data: bytes, words: st
 def test_half_a_line_holds_nobody(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REQUEST_S", 0.2)
     assert "not whole within 0.2 s" in raw(b'{"do": ', end=False)["error"]["message"]
+
+
+def test_another_user_is_refused_without_a_seat_or_a_thread(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(serving, "_may", lambda _connection: False)
+        threads = threading.active_count()
+        strangers: list[socket.socket] = []
+        for _ in range(3 * serving.SEATS):
+            strangers.append(connect(place_of(FILE, os.getpid())))
+            assert b"another user may not steer" in strangers[-1].recv(4096)
+        assert threading.active_count() == threads
+    assert raw(b'{"do": "x"}\n') == {"done": "x"}
+    for one in strangers:
+        one.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), KeyError("ours"), OSError("EMFILE")])
+def test_the_thread_that_accepts_outlives_whatever_goes_wrong(
+    ear: Ear, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A thread that could not be started ended it, without a word: the process was deaf from then on."""
+
+    def fail(*_args: object, **_how: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(serving, "threading", SimpleNamespace(Thread=fail))
+        for _ in range(2):
+            with connect(place_of(FILE, os.getpid())) as connection:
+                connection.settimeout(10)
+                assert connection.recv(10) == b""
+    assert raw(b'{"do": "x"}\n') == {"done": "x"}
+
+
+def test_nothing_is_answered_after_close() -> None:
+    heard = Ear()
+    server = Server(FILE, heard.answer)
+    server.start()
+    with connect(place_of(FILE, os.getpid())) as connection:
+        connection.settimeout(10)
+        connection.sendall(b'{"do": ')
+        server.close()
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # ended at once, if it had not been accepted yet
+            connection.sendall(b'"x"}\n')
+            answer = connection.recv(10)
+        assert answer == b""
 
 
 def test_found_by_its_file_however_that_is_named(ear: Ear, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from heliograph.errors import EngineError, FlowError, Held, Unreachable
 from heliograph.flow import runner as runners
@@ -195,6 +196,22 @@ def test_a_flow_that_others_took_over_ends_and_with_the_last_one_the_process(run
     assert not runner.wait(0)
     second.tenure.let_go("stopped", "taken over")
     assert runner.wait(5)
+
+
+def test_a_flow_that_cannot_be_ended_in_order_is_shown_as_failed(runner: Runner) -> None:
+    """The thread that ended it was gone without a word, and the process waited for the flow for ever."""
+    first, second = FakeCoordinator.made
+
+    def fail() -> None:
+        raise ZeroDivisionError("ours")
+
+    first.close = second.close = fail  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as said:
+        first.tenure.let_go("stopped", "taken over")
+        wait_until(lambda: first.state == "failed", what="its end")
+        second.tenure.let_go("stopped", "taken over")
+        assert runner.wait(10)
+    assert [one["flow"] for one in said if "could not be ended" in one["event"]] == [first.flow.name, second.flow.name]
 
 
 def test_nobody_steers_or_changes_what_is_not_there(runner: Runner) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 from uuid import UUID
 
 import pytest
+import structlog
 
 from heliograph.batch import Chunk, Limits, Record, decode, encode
 from heliograph.mirror import incidents, quarantine
+from heliograph.mirror.annals import IncidentLog
 from heliograph.mirror.incidents import Book, Incident, Kind, runs_of, span
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.quarantine import Kept, Place
 from heliograph.types import TopicPartition
+from heliograph.wire import Client
+from tests.memory_cluster import MemoryCluster
 
 TP, REMOTE, ID = TopicPartition("orders", 3), TopicPartition("us.orders", 3), UUID(int=9)
 GAP = Incident(Kind.GAP, TP, ID, 100, 150, "skip", "retention was faster", REMOTE, 1_700_000_000_000)
@@ -150,3 +155,31 @@ def test_the_record_that_comes_next() -> None:
     assert chunk.next_record() == RECORDS[1]
     chunk.skip(1)
     assert chunk.next_record() == RECORDS[2]
+
+
+@pytest.mark.parametrize(
+    "runs", ["[[7,4611686018427387904]]", "[[7,2000000],[9000000,1]]", "[[9223372036854775807,2]]", "[[true,2]]"]
+)
+def test_runs_that_no_batch_can_have_are_nobodys(runs: str) -> None:
+    """Every offset of a run is held in memory: one record of 2^62 of them ended the process that read the topic."""
+    value = incidents.encode(REFUSED).replace(b"[[7,1],[10,2]]", runs.encode())
+    assert incidents.decode(incidents.key_of("us", REFUSED), value, "us") is None
+    with pytest.raises(incidents.NotAnIncident):
+        incidents.read(incidents.key_of("us", REFUSED), value, "us")
+    assert incidents.decode(incidents.key_of("us", REFUSED), incidents.encode(REFUSED), "us") == REFUSED
+
+
+def test_foreign_records_of_the_incidents_topic_are_named_once_by_partition_and_offset() -> None:
+    cluster = MemoryCluster("eu")
+    log = IncidentLog(cast("Client", cluster), "us", "incidents", 1)
+    log.write(REFUSED)
+    absurd = incidents.encode(REFUSED).replace(b"[10,2]", b"[10,4611686018427387904]")
+    key = incidents.key_of("us", REFUSED)
+    log._annals.append([Record(0, 1, key, absurd, ()), Record(0, 1, b"nonsense", b"{}", ())])
+    log._annals.append([Record(0, 1, incidents.key_of("ap", GAP), incidents.encode(GAP), ())])  # another cluster's
+    with structlog.testing.capture_logs() as said:
+        log.catch_up()
+        log.catch_up()
+    named = [(one["topic"], one["partition"], one["offsets"]) for one in said]
+    assert named == [("incidents", 0, [1]), ("incidents", 0, [2])]
+    assert log.book.held_records() == {TP: 3}

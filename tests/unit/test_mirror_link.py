@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 
 import msgspec
 import pytest
@@ -16,8 +16,8 @@ from heliograph.errors import EngineError
 from heliograph.flow import hub as hubs
 from heliograph.flow.hub import Hub
 from heliograph.flow.relay import Channel, Relay, Released, TaskKey
+from heliograph.mirror import handshake, protocol
 from heliograph.mirror import link as links
-from heliograph.mirror import protocol
 from heliograph.mirror.assignment import Assignment
 from heliograph.mirror.link import Link
 from heliograph.mirror.protocol import (
@@ -106,7 +106,7 @@ class Scene:
     def stranger(self, hello: object) -> Connection:
         """A client that proves the key and says what it likes."""
         where = self.hub.coordinates
-        connection = Client((where.host, where.port), authkey=where.key)
+        connection = handshake.connect(where.host, where.port, where.key, timeout_s=10, later_s=0)
         connection.send_bytes(hello if isinstance(hello, bytes) else msgspec.json.encode(hello))
         self.open.append(connection)
         return connection
@@ -334,23 +334,3 @@ def test_a_planner_asks_one_question_after_the_other(scene: Scene) -> None:
     ):
         planner.send_bytes(protocol.encode(question))
         assert planner.recv() == answer
-
-
-def test_silent_strangers_hold_no_thread_for_long(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hubs, "HANDSHAKE_S", 0.1)
-    where = scene.hub.coordinates
-    before = threading.active_count()
-    silent = [socket.create_connection((where.host, where.port)) for _ in range(20)]
-    wait_until(lambda: threading.active_count() > before, what="their threads")
-    wait_until(lambda: threading.active_count() <= before, what="the end of their threads")
-    for one in silent:
-        one.close()
-    scene.station()
-    assert scene.link().tell(Report())
-
-
-def test_a_closed_hub_answers_no_more() -> None:
-    hub = Hub()
-    hub.close()
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection((hub.coordinates.host, hub.coordinates.port), timeout=2)

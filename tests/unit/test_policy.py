@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -170,7 +172,7 @@ class Shouting(Policy):
 
 
 def test_a_policy_of_ones_own() -> None:
-    own = policy.make(Naming(policy=f"{__name__}:Shouting"), "us")
+    own = policy.make(Naming(policy=f"{__name__}:Shouting", allowed=True), "us")
     assert own.remote_topic("us", "orders") == "US.ORDERS"
 
 
@@ -179,4 +181,23 @@ def test_a_policy_of_ones_own() -> None:
 )
 def test_a_policy_that_cannot_be_had_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=r"replication\.policy\.class"):
-        policy.policy_class(name)
+        policy.policy_class(name, allowed=True)
+
+
+def test_a_class_that_nobody_allowed_is_not_imported() -> None:
+    with pytest.raises(ConfigError, match="may not be imported"):
+        policy.policy_class("this:s")
+    with pytest.raises(ConfigError, match="may not be imported"):
+        policy.make(Naming(policy=f"{__name__}:Shouting"), "us")
+    assert "this" not in sys.modules
+
+
+def test_a_policy_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "acme_naming-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: acme-naming\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[heliograph.policies]\nacme = {__name__}:Shouting\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert policy.make(Naming(policy="acme"), "us").remote_topic("us", "orders") == "US.ORDERS"
+    with pytest.raises(ConfigError, match="no policy of this name"):
+        policy.policy_class("acme2")

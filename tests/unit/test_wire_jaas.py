@@ -62,3 +62,10 @@ def test_what_is_wrong_is_said_without_the_secret(text: str, why: str) -> None:
         parse(text)
     assert why in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_comments_that_are_not_closed_reach_to_the_end_and_are_searched_once() -> None:
+    with pytest.raises(ValueError, match="must end with ';'"):
+        parse("Module required a=b /* c; ")
+    with pytest.raises(ValueError):
+        parse("Module required " + "/* " * 300_000)  # each was searched to the end: 45 thousand million steps

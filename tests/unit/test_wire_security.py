@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import http.server
 import json
 import os
@@ -11,11 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from cryptography.x509.oid import NameOID
 
 from heliograph.embedded.certificates import STORE_PASSWORD, Authority
 from heliograph.errors import ConfigError, LoginFailed
 from heliograph.types import Cluster
-from heliograph.wire import bootstrap_addresses
+from heliograph.wire import bootstrap_addresses, stores
 from heliograph.wire.link import Address
 from heliograph.wire.oauth import read_token
 from heliograph.wire.security import Security, security_of
@@ -233,6 +240,14 @@ def token_of(url: str, options: str) -> str:
 CREDENTIALS = 'clientId="me" clientSecret="s3cret" scope="a b"'
 
 
+def receive(connection: socket.socket) -> bytes:
+    """A whole request for a token: with part of it unread, closing the connection would take the answer away."""
+    request = b""
+    while not request.endswith(b"scope=a+b") and (part := connection.recv(65536)):
+        request += part
+    return request
+
+
 def test_client_credentials_are_traded_for_a_token_once(endpoint: tuple[type[Endpoint], str]) -> None:
     handler, url = endpoint
     assert token_of(url, CREDENTIALS) == "tok"
@@ -274,7 +289,7 @@ def test_an_endpoint_that_does_not_answer_in_http(answer: bytes) -> None:
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(65536)
+                receive(connection)
                 connection.sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
@@ -314,3 +329,99 @@ def test_token_settings_that_are_missing() -> None:
     tokens = {"sasl_oauthbearer_token_endpoint_url": "http://x/", "sasl_login_read_timeout_ms": "10²"}
     jaas = f'{OAUTH} required clientId="me" clientSecret="s";'
     assert "sasl.login.read.timeout.ms" in problem(**login, **tokens, sasl_jaas_config=jaas)
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives every connection this answer."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        asked.append(receive(connection))
+                        connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", asked
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_client_secret_does_not_follow_a_redirect(status: int) -> None:
+    token = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"access_token": "tok"}'
+    with answering(token) as (elsewhere, asked_elsewhere):
+        redirect = f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
+        with answering(redirect) as (url, asked), pytest.raises(LoginFailed) as caught:
+            token_of(url, CREDENTIALS)
+    assert len(asked) == 1
+    assert asked_elsewhere == []
+    assert "is not followed" in str(caught.value)
+    assert elsewhere.split("/")[2] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\nSign in"[:-1],
+        b"HTTP/1.1 200 OK\r\n\r\n\n <!DOCTYPE html><title>Sign in</title>",
+    ],
+)
+def test_an_endpoint_that_answers_with_a_page(answer: bytes) -> None:
+    with answering(answer) as (url, _), pytest.raises(LoginFailed) as caught:
+        token_of(url, CREDENTIALS)
+    assert "an HTML page" in str(caught.value)
+    assert "west.sasl.oauthbearer.token.endpoint.url" in caught.value.fix
+    assert "Sign" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"), [(b"Content-Length: 9\r\n\r\n{}", "7 bytes early"), (b"\r\n" + b"x" * (1 << 21), "more than")]
+)
+def test_an_answer_that_is_cut_off_or_does_not_end(body: bytes, why: str) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n" + body) as (url, _), pytest.raises(LoginFailed, match=why):
+        token_of(url, CREDENTIALS)
+
+
+# ---- trust stores with keys in them ----
+
+
+Key = ec.EllipticCurvePrivateKey
+
+
+def _named(subject: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+
+
+def _certificate(subject: str, issuer: str, key: Key, signer: Key) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    built = x509.CertificateBuilder().subject_name(_named(subject)).issuer_name(_named(issuer))
+    built = built.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    built = built.not_valid_before(now).not_valid_after(now + datetime.timedelta(1))
+    return built.sign(signer, hashes.SHA256())
+
+
+@pytest.mark.parametrize(
+    ("names", "trusted"),
+    [
+        ([None], {"me"}),  # openssl pkcs12 -export -certfile
+        ([b"CN=Public CA"], {"me"}),  # keytool -importkeystore
+        ([b"CN=Public CA", b"root"], {"me", "Public CA"}),  # and the issuer imported as a trusted entry too
+        ([b"root"], {"me", "Public CA"}),
+    ],
+)
+def test_the_issuers_of_a_key_in_a_pkcs12_trust_store_are_not_trusted(
+    names: list[bytes | None], trusted: set[str]
+) -> None:
+    """Java trusts the leaf and entries of their own; with the issuer, every certificate that a public CA ever issued
+    would have been a broker of ours (fault E9). keytool's stores were looked at for the names."""
+    authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = _certificate("Public CA", "Public CA", authority, authority)
+    leaf = _certificate("me", "Public CA", own, authority)
+    chain = [pkcs12.PKCS12Certificate(issuer, name) for name in names]
+    data = pkcs12.serialize_key_and_certificates(b"me", own, leaf, chain, BestAvailableEncryption(b"pw"))
+    found = stores._certificates(data, "PKCS12", "pw", "key", "password")
+    subjects = {x509.load_der_x509_certificate(der).subject for der in found}
+    assert subjects == {_named(name) for name in trusted}

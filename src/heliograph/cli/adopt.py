@@ -13,6 +13,7 @@ import click
 
 from heliograph.cli.chosen import columns, flows_of, load_config
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document, echo_lines, style
 
 if TYPE_CHECKING:
     from heliograph.review.adoption import Continuation, Findings
@@ -49,17 +50,17 @@ def command(file: Path, flow: str | None, output: str, lenient: bool) -> int:
         with Client(one.source) as source, Client(one.target) as target:
             found.append(look(one, source, target))
     if output == "json":
-        click.echo(json.dumps([_document(one) for one in found], indent=2))
+        echo_document(json.dumps([_document(one) for one in found], indent=2))
     else:
-        click.echo("\n".join(line for one in found for line in lines(one)))
+        echo_lines(line for one in found for line in lines(one))
     running = {findings.flow: findings.mm2_runs for findings in found if findings.mm2_runs}
     for name, sign in running.items():
-        click.echo(f"warning: an MM2 runs {name}: {sign}. Stop it before `heliograph run`", err=True)
+        echo(f"warning: an MM2 runs {name}: {sign}. Stop it before `heliograph run`", err=True)
     return STILL_RUNS if running else READY
 
 
 def lines(found: Findings) -> Iterator[str]:
-    yield click.style(found.flow, bold=True)
+    yield style(found.flow, bold=True)
     if not found.traces:
         yield "  no trace of an MM2: every partition begins where the file says"
     state = found.group_state.removeprefix("? ")

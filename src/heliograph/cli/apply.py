@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo
 from heliograph.cli.steered import of_file, who
 
 ANSWER_S = 120.0  # flows that begin anew end first, and reach their clusters
@@ -37,10 +38,10 @@ def command(file: Path) -> int:
     for process in of_file(file):
         answer = speak(process.place, {"do": "apply", "by": who()}, ANSWER_S)
         for warning in answer["warnings"]:
-            click.echo(f"warning: {warning}", err=True)
-        click.echo(f"{process}: {head(answer)}")
+            echo(f"warning: {warning}", err=True)
+        echo(f"{process}: {head(answer)}")
         for line in answer["lines"]:
-            click.echo(f"  {line}")
+            echo(f"  {line}")
     return 0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from heliograph.cli.out import echo
 from heliograph.errors import ConfigError
+from heliograph.escaping import escape
 
 if TYPE_CHECKING:
     from heliograph.config.model import Config
@@ -20,7 +20,7 @@ def load_config(file: Path, lenient: bool) -> Config:
 
     config = load(file, lenient=lenient)
     for warning in config.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     return config
 
 
@@ -30,7 +30,7 @@ def flows_of(config: Config, wanted: str | None, *, staged: bool = True) -> tupl
     flows = tuple(flow for flow in config.flows if staged or not flow.staged)
     if wanted is None:
         if left := ", ".join(flow.name for flow in config.flows if flow not in flows):
-            click.echo(f"note: {left} is not looked at here (mux and demux)", err=True)
+            echo(f"note: {left} is not looked at here (mux and demux)", err=True)
         return flows
     name = wanted.replace(" ", "")
     found = tuple(flow for flow in flows if flow.name == name)
@@ -43,7 +43,8 @@ def flows_of(config: Config, wanted: str | None, *, staged: bool = True) -> tupl
 
 
 def columns(headings: list[str], rows: list[list[str]], right: frozenset[int] = frozenset()) -> str:
-    """Plain text, two blanks between columns; `right`: those of numbers."""
+    """Plain text, two blanks between columns; `right`: those of numbers. Cells may be foreign: each is one line."""
+    rows = [[escape(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
     lines = []
     for row in [headings, *rows]:

@@ -8,13 +8,15 @@ from pathlib import Path
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo
+from heliograph.cli.pairs import HELP
 from heliograph.cli.waits import wait_option
 
 
 @click.command("connect", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--master", metavar="URL", help="Spark to run on. Unset: local, on this machine.")
-@click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Any Spark setting; may be repeated.")
+@click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help=f"Any Spark setting; may be repeated. {HELP}")
 @click.option(
     "--epoch-seconds",
     type=click.FloatRange(min=1),
@@ -60,7 +62,7 @@ def command(
 
     found = load(file)
     for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     with watch.stopping() as stop:
         how = {"master": master, "spark_settings": spark_settings(settings), "epoch_seconds": epoch_seconds}
         node = Node(found, **how, name=str(file.absolute()), wait_s=wait)  # type: ignore[arg-type]
@@ -69,7 +71,7 @@ def command(
             if not watch.start(serving, stop):
                 return 0
             for url in serving.urls:
-                click.echo(f"serving {url}", err=True)
+                echo(f"serving {url}", err=True)
             deadline = None if seconds is None else time.monotonic() + seconds
             while not stop.wait(0.2) and (deadline is None or time.monotonic() < deadline):
                 pass

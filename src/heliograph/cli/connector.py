@@ -13,6 +13,7 @@ import click
 from heliograph.cli.chosen import columns
 from heliograph.cli.documents import document, masked, output_option
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document, echo_lines
 from heliograph.cli.worker import reaching, waiting, watching
 from heliograph.errors import ConfigError, NoSuchConnector, WorkerError
 
@@ -41,7 +42,7 @@ def get(names: tuple[str, ...], output: str, worker: Worker) -> int:
             raise NoSuchConnector(f"{worker.address} has no connector {name}", fix="there is " + _listed(known))
     chosen = {name: masked(known[name]) for name in names or sorted(known)}
     if output in ("json", "yaml"):
-        click.echo(document(chosen, output))
+        echo_document(document(chosen, output))
         return 0
     wide = output == "wide"
     headings = ["connector", "type", "state", "tasks", *(["worker", "from", "to", "class"] if wide else ["class"])]
@@ -54,7 +55,7 @@ def get(names: tuple[str, ...], output: str, worker: Worker) -> int:
         if wide:
             row += [now.worker, config.get("source.cluster.alias", ""), config.get("target.cluster.alias", "")]
         rows.append([*row, full if wide else full.rpartition(".")[2]])
-    click.echo(columns(headings, rows) if rows else "no connectors")
+    echo_document(columns(headings, rows) if rows else "no connectors")
     return 0
 
 
@@ -78,9 +79,9 @@ def describe(name: str, output: str, worker: Worker) -> int:
     }
     about = masked(about)
     if output in ("json", "yaml"):
-        click.echo(document(about, output))
+        echo_document(document(about, output))
     else:
-        click.echo("\n".join(_description(about, wide=output == "wide")))
+        echo_lines(_description(about, wide=output == "wide"))
     return 0
 
 
@@ -196,7 +197,7 @@ def delete(names: tuple[str, ...], worker: Worker) -> int:
     """Delete these connectors. Offsets and topics stay; `stop` before lets tasks write their offsets down."""
     for name in names:
         worker.delete(name)
-        click.echo(f"{name}: deleted")
+        echo(f"{name}: deleted")
     return 0
 
 
@@ -224,10 +225,10 @@ def _steer(
         last = settle(worker, names, lasting(there, lambda one: one.failed), timeout_s, watch)
     for one in last.values():
         if there(one):
-            click.echo(f"{one.name}: {one.words}")
+            echo(f"{one.name}: {one.words}")
         else:
             why = one.reason or f"not {word} after {timeout_s:g} s: --timeout waits longer"
-            click.echo(f"{one.name}: {one.words}: {why}", err=True)
+            echo(f"{one.name}: {one.words}: {why}", err=True)
     return 0 if all(there(one) for one in last.values()) else 1
 
 
@@ -258,14 +259,14 @@ def offsets(name: str, alter: Path | None, reset: bool, output: str, worker: Wor
     if alter is not None and reset:
         raise click.UsageError("either --alter or --reset")
     if alter is not None:
-        click.echo(worker.alter_offsets(name, _wanted_offsets(alter)), err=True)
+        echo(worker.alter_offsets(name, _wanted_offsets(alter)), err=True)
     elif reset:
-        click.echo(worker.reset_offsets(name), err=True)
+        echo(worker.reset_offsets(name), err=True)
     found = worker.offsets(name)
     if output in ("json", "yaml"):
-        click.echo(document({"offsets": found}, output))
+        echo_document(document({"offsets": found}, output))
     else:
-        click.echo("\n".join(_offset_lines(found)) if found else "no offsets")
+        echo_lines(_offset_lines(found) if found else ["no offsets"])
     return 0
 
 

@@ -13,6 +13,7 @@ from heliograph.cli import connector
 from heliograph.cli.chosen import columns
 from heliograph.cli.documents import document, output_option
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document
 from heliograph.cli.worker import reaching, waiting, watching
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def redeploy(cluster: str, folder: Path, timeout_s: float, no_wait: bool, output
     wanted = _wanted(worker, folder, cluster)
     gone = deployment.undeploy(worker, [one.name for one in wanted])
     for one in gone:
-        click.echo(f"{one.name}: {one.did}" + (f": {one.problem}" if one.problem else ""), err=True)
+        echo(f"{one.name}: {one.did}" + (f": {one.problem}" if one.problem else ""), err=True)
     code = _deploy(worker, wanted, timeout_s, no_wait, output)  # also when one would not go: the others shall be back
     return code if all(one.well for one in gone) else 1
 
@@ -126,11 +127,11 @@ def status(cluster: str, output: str, worker: Worker) -> int:
 
     standings = [standing(name, worker.status(name)) for name in names_of(cluster)]
     if output in ("json", "yaml"):
-        click.echo(document({one.name: _plain(one) for one in standings}, output))
+        echo_document(document({one.name: _plain(one) for one in standings}, output))
     else:
         headings = ["connector", "state", "tasks", *(["worker"] if output == "wide" else []), ""]
         rows = [[*_cells(one, output), one.reason] for one in standings]
-        click.echo(columns(headings, rows))
+        echo_document(columns(headings, rows))
     return 0 if all(one.running for one in standings) else 1
 
 
@@ -145,7 +146,7 @@ def validate(cluster: str, folder: Path, offline: bool, worker: Worker) -> int:
     found = _read(folder, cluster) if offline else _wanted(worker, folder, cluster)
     for one in found:
         by = "well-formed" if offline else f"valid, says {worker.address}"
-        click.echo(f"{one.path}: {by}")
+        echo(f"{one.path}: {by}")
     return 0
 
 
@@ -161,7 +162,7 @@ def _read(folder: Path, cluster: str) -> list[Wanted]:
 
     found, warnings = read_files(folder, cluster)
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     return found
 
 
@@ -178,7 +179,7 @@ def _deploy(worker: Worker, wanted: Sequence[Wanted], timeout_s: float, no_wait:
 
     outcomes = deployment.deploy(worker, wanted)
     for one in outcomes:
-        click.echo(f"{one.name}: {one.did}" + (f": {one.problem}" if one.problem else ""), err=True)
+        echo(f"{one.name}: {one.did}" + (f": {one.problem}" if one.problem else ""), err=True)
     if not no_wait:
         with watching("running") as watch:
             outcomes = deployment.wait_running(worker, outcomes, timeout_s, watch)
@@ -188,11 +189,11 @@ def _deploy(worker: Worker, wanted: Sequence[Wanted], timeout_s: float, no_wait:
 def _told(outcomes: Sequence[Outcome], output: str) -> int:
     if output in ("json", "yaml"):
         plain = {one.name: {"did": one.did, **_plain(one.standing), "problem": one.problem or None} for one in outcomes}
-        click.echo(document(plain, output))
+        echo_document(document(plain, output))
     else:
         headings = ["connector", "done", "state", "tasks", *(["worker"] if output == "wide" else []), ""]
         rows = [[one.name, one.did, *_cells(one.standing, output)[1:], one.problem] for one in outcomes]
-        click.echo(columns(headings, rows))
+        echo_document(columns(headings, rows))
     return 0 if all(one.well for one in outcomes) else 1
 
 

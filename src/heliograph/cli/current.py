@@ -9,10 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
 from heliograph.cli.chosen import columns
 from heliograph.cli.main import say
+from heliograph.cli.out import echo, echo_lines
 from heliograph.errors import HeliographError
 from heliograph.health.status import Runner
 from heliograph.review.audit import Checked, audit, compared
@@ -47,19 +46,19 @@ class Course:
             return 1
         document = {name: summary(checks, self._left.get(name, [])) for name, checks in checked.items()}
         if sys.stdout.isatty():
-            click.echo("\n".join(lines(document, took_s)))
+            echo_lines(lines(document, took_s))
         else:
-            click.echo(json.dumps({"until_current": document, "seconds": round(took_s, 3)}))
+            echo(json.dumps({"until_current": document, "seconds": round(took_s, 3)}))
         wrong = any(not flow["complete"] for flow in document.values())
         for line in _complaints(document):
-            click.echo(line, err=True)
+            echo(line, err=True)
         return 1 if wrong else 0
 
     def _check(self) -> dict[str, list[Checked]]:
         checked = {flow.name: audit(flow, self._goal.ends.get(flow.name, {})) for flow in self._flows}
         if not self._compare:
             return checked
-        click.echo("comparing every record with its copy", err=True)
+        echo("comparing every record with its copy", err=True)
         return {flow.name: compared(flow, checked[flow.name]) for flow in self._flows}
 
 

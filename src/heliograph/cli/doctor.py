@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document, style
 
 BAD, UNREACHABLE = 2, 75
 
@@ -56,11 +57,11 @@ def command(file: Path | None, output: str, lenient: bool) -> int:
             _say(finding)
     wrong = [finding for finding in findings if finding.ok is False]
     if output == "json":
-        click.echo(json.dumps({"ok": not wrong, "checks": [asdict(finding) for finding in findings]}, indent=2))
+        echo_document(json.dumps({"ok": not wrong, "checks": [asdict(finding) for finding in findings]}, indent=2))
     elif wrong:
-        click.echo(f"{len(wrong)} of {len(findings)} checks failed: {', '.join(finding.name for finding in wrong)}")
+        echo(f"{len(wrong)} of {len(findings)} checks failed: {', '.join(finding.name for finding in wrong)}")
     else:
-        click.echo(f"all {len(findings)} checks passed")
+        echo(f"all {len(findings)} checks passed")
     return code_of(wrong)
 
 
@@ -83,6 +84,6 @@ def _examine(file: Path | None, lenient: bool) -> Iterator[Finding]:
 
 def _say(finding: Finding) -> None:
     sign, colour = {True: ("✓", "green"), None: ("!", "yellow"), False: ("✗", "red")}[finding.ok]
-    click.echo(f"{click.style(sign, fg=colour)} {finding.name}: {finding.detail}")
+    echo(f"{style(sign, fg=colour)} {finding.name}: {finding.detail}")
     if finding.fix and finding.ok is not True:
-        click.echo(f"    fix: {finding.fix}")
+        echo(f"    fix: {finding.fix}")

@@ -21,10 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})  # to readers of YAML 1.1
-# What JSON leaves as it is inside quotes and YAML does not allow there, or takes for the end of a line.
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
-_BLOCK = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]"
-                    r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]*")  # fmt: skip
 
 
 def output_option(function: F) -> F:
@@ -35,11 +31,19 @@ def output_option(function: F) -> F:
 
 def document(value: Any, output: str) -> str:
     """As JSON or as YAML."""
-    return json.dumps(value, indent=2, ensure_ascii=False) if output == "json" else "\n".join(yaml_lines(value))
+    if output == "json":
+        return "\n".join(map(_escaped, json.dumps(value, indent=2, ensure_ascii=False).split("\n")))
+    return "\n".join(yaml_lines(value))
 
 
 def masked(value: Any) -> Any:
-    """The same with *** for secrets: a worker may show them, a terminal and its log should not."""
+    """The same with *** for secrets: a worker may show them, a terminal and its log should not. Of MM2's connectors
+    also for values of unknown keys, as our own API has it."""
+    from heliograph.config import credentials
+    from heliograph.config.connectors import class_of
+
+    if isinstance(value, dict) and class_of(str(value.get("connector.class", ""))) is not None:
+        return credentials.masked(value)
     if isinstance(value, dict):
         return {
             key: "***" if isinstance(one, str) and is_secret(str(key)) else masked(one) for key, one in value.items()
@@ -67,7 +71,7 @@ def _entry(head: str, value: Any) -> Iterator[str]:
         else:
             yield head
         yield from (f"  {line}" if line else "" for line in lines)
-    elif isinstance(value, str) and "\n" in value and _BLOCK.fullmatch(value) and not value.endswith("\n\n"):
+    elif isinstance(value, str) and _is_block(value):
         yield f"{head} {'|' if value.endswith(chr(10)) else '|-'}"
         yield from (f"  {line}" if line else "" for line in value.removesuffix("\n").split("\n"))
     else:
@@ -83,7 +87,22 @@ def _scalar(value: Any) -> str:
 def _text(value: str) -> str:
     if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return _escaped(json.dumps(value, ensure_ascii=False))
+
+
+def _is_block(value: str) -> bool:
+    """Several lines that can stand in YAML as they are, and that a terminal may show."""
+    if "\n" not in value or value.endswith("\n\n") or value[0].isspace():
+        return False
+    return all(line.replace("\t", " ").isprintable() for line in value.split("\n"))
+
+
+def _escaped(quoted: str) -> str:
+    """What stands in a text's quotes and is not printable, as JSON and YAML both write it: JSON leaves C1 control
+    characters and bidi overrides as they are, and YAML does not allow some of them."""
+    if quoted.isprintable():
+        return quoted
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)
 
 
 def plain(data: bytes | None) -> str | dict[str, str] | None:

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from heliograph.cli.apply import ANSWER_S, head
+from heliograph.cli.out import echo
 from heliograph.cli.steered import who
 from heliograph.errors import ConfigError, HeliographError
 
@@ -79,12 +78,12 @@ def take_up(file: Path, before: bytes, after: bytes, running: Sequence[Process])
             raise
         done.append(process)
         for warning in answer["warnings"]:
-            click.echo(f"warning: {warning}", err=True)
-        click.echo(f"{process}: {head(answer)}")
+            echo(f"warning: {warning}", err=True)
+        echo(f"{process}: {head(answer)}")
         for line in answer["lines"]:
-            click.echo(f"  {line}")
+            echo(f"  {line}")
     if not running:
-        click.echo(f"{file} is edited; nobody runs it here, `heliograph run {file}` takes it up", err=True)
+        echo(f"{file} is edited; nobody runs it here, `heliograph run {file}` takes it up", err=True)
 
 
 def _take_back(done: Sequence[Process]) -> None:
@@ -94,4 +93,4 @@ def _take_back(done: Sequence[Process]) -> None:
         try:
             speak(process.place, {"do": "apply", "by": who()}, ANSWER_S)
         except HeliographError as error:
-            click.echo(f"warning: {process} still goes by the edited file: {error}", err=True)
+            echo(f"warning: {process} still goes by the edited file: {error}", err=True)

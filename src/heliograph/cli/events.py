@@ -15,6 +15,7 @@ import click
 
 from heliograph.cli.logs import log_options
 from heliograph.cli.moments import moment
+from heliograph.cli.out import echo, echo_lines
 from heliograph.cli.site import Site, site, site_options
 from heliograph.cli.ticker import Ticker
 from heliograph.errors import ConfigError
@@ -179,7 +180,7 @@ def _partitions(client: Client, topic: str, order: Order, spec: NewTopic | None)
     from heliograph.messages import extent, producing
 
     if spec is not None and producing.make_topic(client, spec):
-        click.echo(f"{topic} made on {client.alias}, partitions: {spec.partitions}", err=True)
+        echo(f"{topic} made on {client.alias}, partitions: {spec.partitions}", err=True)
     wanted = () if order.partition is None else (order.partition,)
     there = extent.partitions(client, topic, wanted, otherwise=" --create makes it")
     if order.partition is not None:
@@ -216,16 +217,16 @@ class Course:
         if output == "json":
             offsets = {str(number): list(span) for number, span in sorted(sent.offsets.items())}
             about = {"cluster": self._alias, "topic": self._topic, "events": sent.events, "bytes": sent.bytes}
-            click.echo(json.dumps({**about, "seconds": round(took_s, 3), "per_s": round(per_s, 1), "offsets": offsets}))
+            echo(json.dumps({**about, "seconds": round(took_s, 3), "per_s": round(per_s, 1), "offsets": offsets}))
             return
-        click.echo(
+        echo(
             f"{sent.events:,} events, {sent.bytes / 1e6:,.1f} MB to {self._topic} on {self._alias} in {took_s:.1f} s "
             f"({per_s:,.0f}/s)"
         )
         if sent.events and sys.stdout.isatty():
-            click.echo(_listed(sorted(sent.offsets.items())))
+            echo_lines(_listed(sorted(sent.offsets.items())))
 
 
-def _listed(spans: Sequence[tuple[int, tuple[int, int]]], most: int = 20) -> str:
+def _listed(spans: Sequence[tuple[int, tuple[int, int]]], most: int = 20) -> list[str]:
     lines = [f"  partition {number}: offsets {first} to {end - 1}" for number, (first, end) in spans[:most]]
-    return "\n".join([*lines, *([f"  and {len(spans) - most} more"] if len(spans) > most else [])])
+    return [*lines, *([f"  and {len(spans) - most} more"] if len(spans) > most else [])]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heliograph.cli.out import echo, echo_document, echo_lines, style
 from heliograph.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ def command(file: Path, flow: str | None, lenient: bool, as_json: bool) -> int:
 
     config = load(file, lenient=lenient)
     for warning in config.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     parts = _chosen(config, flow)
     if as_json:
-        click.echo(json.dumps(_document(parts, config.warnings), indent=2))
+        echo_document(json.dumps(_document(parts, config.warnings), indent=2))
     else:
-        click.echo("\n".join(line for part in parts for line in _lines(part)))
+        echo_lines(line for part in parts for line in _lines(part))
     return 0
 
 
@@ -79,14 +80,14 @@ def _chosen(config: Config, wanted: str | None) -> list[Part]:
 
 def _lines(part: Part) -> Iterator[str]:
     notes = {"flow": "", "heartbeats": "  (not enabled: heartbeats only)", "cluster": "  (cluster)"}
-    yield click.style(part.name, bold=True) + notes[part.kind]
+    yield style(part.name, bold=True) + notes[part.kind]
     key_width = max((len(row.key) for row in part.values), default=0)
     value_width = max((len(_shown(row)) for row in part.values if len(_shown(row)) <= WIDEST_VALUE), default=0)
     for row in part.values:
         text = f"  {row.key:{key_width}}  {_shown(row):{value_width}}  {row.origin}"
-        yield text if row.line else click.style(text, dim=True)
+        yield text if row.line else style(text, dim=True)
     if part.sizes:
-        yield click.style(f"  sized by itself: {part.sizes}", dim=True)
+        yield style(f"  sized by itself: {part.sizes}", dim=True)
     yield ""
 
 

@@ -115,7 +115,11 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
         steps = (show.short(one.muxed), show.short(one.carried)) if roomy else ()
         behind = "?" if one.behind is None else show.short(one.behind)
         drawn.add_row(
-            *(Text(one.spoke), Text(one.state, style=show.COLOURS.get(one.state, "")), show.short(one.produced)),
+            *(
+                show.foreign(one.spoke),
+                Text(one.state, style=show.COLOURS.get(one.state, "")),
+                show.short(one.produced),
+            ),
             *(*steps, show.short(one.put_back), f"{one.records_per_s:,.0f}", behind),
         )
     return drawn

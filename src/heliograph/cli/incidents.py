@@ -12,6 +12,7 @@ import click
 
 from heliograph.cli.chosen import flows_of, load_config
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ def command(file: Path, flow: str | None, topic: str | None, output: str, lenien
     for one in flows_of(load_config(file, lenient), flow):
         found = [incident for incident in _read(one) if topic in (None, incident.tp.topic)]
         for line in _lines(one, found, output):
-            click.echo(line)
+            echo(line)
         if output == "text" and not found:
-            click.echo(f"{one.name}: none", err=True)
+            echo(f"{one.name}: none", err=True)
     return 0
 
 

@@ -9,6 +9,7 @@ from types import FrameType
 
 import click
 
+from heliograph.cli.out import echo, echo_document
 from heliograph.embedded.jars import fetch_jars
 from heliograph.embedded.java import find_java
 from heliograph.embedded.kafka import Kafka
@@ -69,15 +70,15 @@ def start(
     protocols = tuple(dict.fromkeys(one.upper() for one in security))
     kafka = Kafka(name, brokers=brokers, port=port, security=protocols, acls=acls, mutual_tls=mutual_tls, config=config)
     try:
-        click.echo(f"starting {name}: {brokers} broker{'s' if brokers > 1 else ''}", err=True)
+        echo(f"starting {name}: {brokers} broker{'s' if brokers > 1 else ''}", err=True)
         kafka.launch()
         kafka.wait_ready(give_up=ended.is_set)
         if not ended.is_set():
-            click.echo(_json(kafka, protocols, mechanism) if output == "json" else _text(kafka, protocols, mechanism))
-            click.echo(f"{name} is up; Ctrl-C ends it and deletes its data", err=True)
+            echo_document((_json if output == "json" else _text)(kafka, protocols, mechanism))
+            echo(f"{name} is up; Ctrl-C ends it and deletes its data", err=True)
         while not ended.wait(0.5):
             kafka.require_running()
-        click.echo(f"stopping {name}", err=True)
+        echo(f"stopping {name}", err=True)
     finally:
         kafka.stop()
         for number, handler in before.items():

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from heliograph.cli.out import echo_document, echo_lines
 from heliograph.config.keys import KEYS, Key, Scope
 
 HEADINGS = {
@@ -40,6 +41,11 @@ A nearer prefix wins: `A->B.<key>` over `<key>`, `<alias>.<key>` over `<key>`. T
 
 Values may hold `${provider:path:key}`, looked up in the environment, in properties files or in directories:
 `config.providers = env`, `config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider`.
+
+A naming policy of your own is a subclass of `heliograph.policy.Policy`. An installed package names it by an entry
+point in the group `heliograph.policies`, and `replication.policy.class` holds the entry point's name. Without a package
+it is written as `package.module:Class`, and `heliograph.policy.classes` must list it too: nothing else is ever
+imported, and connectors' JSON only gets what is installed.
 
 ```properties
 clusters = us, eu
@@ -203,12 +209,12 @@ spoke1->hub.demux = original
 def command(markdown: bool, everything: bool) -> None:
     """The configuration keys: where they stand, what they hold, their default."""
     if markdown:
-        click.echo(page(), nl=False)
+        echo_document(page(), nl=False)
         return
     for key in KEYS:
         if key.honoured or everything:
             waiting = "" if key.honoured else "  (without effect)"
-            click.echo(f"{key.name}{waiting}\n    {key.doc}\n    {key.kind.value}, default {_default(key)}")
+            echo_lines([f"{key.name}{waiting}", f"    {key.doc}", f"    {key.kind.value}, default {_default(key)}"])
 
 
 def page() -> str:

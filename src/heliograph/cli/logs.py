@@ -54,8 +54,9 @@ def _renderers(debug: bool) -> list[Any]:
     import structlog
 
     if sys.stderr.isatty():
-        traceback = structlog.dev.plain_traceback
-        return [structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ, exception_formatter=traceback)]
+        from heliograph.textlog import text_renderers
+
+        return text_renderers(colors="NO_COLOR" not in os.environ)
     return [
         *([structlog.processors.format_exc_info] if debug else []),
         structlog.processors.JSONRenderer(default=str),

@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from heliograph import __version__
+from heliograph.cli.out import echo, echo_lines, style
 from heliograph.errors import (
     ConfigError,
     ControlError,
@@ -140,6 +142,18 @@ def cli(ctx: click.Context, verbose: bool, debug: bool) -> None:
         ctx.color = False
     ctx.obj = {"verbose": verbose, "debug": debug}
     logs.configure(verbose=verbose, debug=debug)
+    threading.excepthook = _log_end_of_thread
+
+
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """No thread is gone without a word in the log: Python's own hook would write to a terminal, past the live table."""
+    import structlog
+
+    if ended.exc_type is SystemExit or ended.exc_value is None:
+        return
+    name = ended.thread.name if ended.thread is not None else ""
+    log = structlog.get_logger()
+    log.error("a thread ended unexpectedly", thread=name, why=repr(ended.exc_value), exc_info=ended.exc_value)
 
 
 def main() -> None:
@@ -175,8 +189,11 @@ def _report(problem: HeliographError, arguments: Sequence[str]) -> int:
     if "--debug" in arguments:
         import traceback
 
-        traceback.print_exception(problem)
-    say(problem.condition, problem.message, problem.fix)
+        echo_lines("".join(traceback.format_exception(problem)).rstrip().split("\n"), err=True)
+    if isinstance(problem, ConfigError):  # the ends of its lines are ours: one for each problem
+        say_lines(problem.condition, problem.message.split("\n"), problem.fix)
+    else:
+        say(problem.condition, problem.message, problem.fix)
     return exit_code_of(problem)
 
 
@@ -190,6 +207,11 @@ def exit_code_of(problem: HeliographError) -> int:
 
 def say(condition: str, message: str, fix: str = "") -> None:
     """One error on stderr: its stable name, what is the matter, what to do."""
-    head = click.style(f"error [{condition}]", fg="red", bold=True)
-    text = f"{head} {message}" + (f"\n  fix: {fix}" if fix else "")
-    click.echo(text, err=True, color=False if os.environ.get("NO_COLOR") else None)
+    say_lines(condition, [message], fix)
+
+
+def say_lines(condition: str, message: Sequence[str], fix: str) -> None:
+    head = style(f"error [{condition}]", fg="red", bold=True)
+    lines = [f"{head} {message[0]}", *message[1:], *([f"  fix: {fix}"] if fix else [])]
+    for line in lines:
+        echo(line, err=True, color=False if os.environ.get("NO_COLOR") else None)

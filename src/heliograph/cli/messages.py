@@ -15,6 +15,7 @@ import click
 
 from heliograph.cli.logs import log_options
 from heliograph.cli.moments import moment
+from heliograph.cli.out import echo, rendered, style
 from heliograph.cli.site import Site, site, site_options
 from heliograph.cli.ticker import Ticker
 from heliograph.types import Isolation, StartPoint
@@ -231,7 +232,7 @@ class Looking:
         spans = {number: Span(min(first, ends[number]), ends[number]) for number, first in firsts.items()}
         self._offsets = sum(span.end - span.first for span in spans.values())
         if heading := self._drawn.heading():
-            click.secho(heading, bold=True)
+            echo(style(heading, bold=True))
         if asked.begin is None:
             self._show(course.last(self._reader, spans, asked.last, asked.wanted))
         else:
@@ -274,9 +275,9 @@ class Looking:
 
     def _write(self, line: str) -> None:
         if self._styled:
-            click.echo(line)
+            echo(line)
         else:  # as it may be a million lines, they are flushed where something is waited for
-            sys.stdout.write(line + "\n")
+            sys.stdout.write(rendered(line) + "\n")
 
     # -- beside the data
 
@@ -297,4 +298,4 @@ class Looking:
                 "no message" if not self._shown else "1 message" if self._shown == 1 else f"{self._shown:,} messages"
             )
             looked_at = f"{self._watch.looked_at:,} offsets looked at"
-            click.echo(f"{self._asked.topic} on {self._client.alias}: {found}, {looked_at}", err=True)
+            echo(f"{self._asked.topic} on {self._client.alias}: {found}, {looked_at}", err=True)

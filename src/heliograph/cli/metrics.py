@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from heliograph.cli.out import echo_document, echo_lines
 from heliograph.metrics.table import METRICS, SECTIONS, Metric
 
 INTRODUCTION = """\
@@ -52,12 +53,11 @@ partition that is copied no more takes its figures with it.
 def command(markdown: bool) -> None:
     """The metrics that `heliograph run --http` serves: names, labels, meaning."""
     if markdown:
-        click.echo(page(), nl=False)
+        echo_document(page(), nl=False)
         return
     for metric in METRICS.values():
-        click.echo(
-            f"{metric.name}\n    {metric.help}\n    {metric.kind.value}; labels: {', '.join(metric.labels) or '–'}"
-        )
+        labels = ", ".join(metric.labels) or "–"
+        echo_lines([metric.name, f"    {metric.help}", f"    {metric.kind.value}; labels: {labels}"])
 
 
 def page() -> str:

@@ -12,6 +12,7 @@ import click
 
 from heliograph.cli.chosen import columns, flows_of, load_config
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document, echo_lines, style
 
 if TYPE_CHECKING:
     from heliograph.review.shifts import Selection, Shift
@@ -102,10 +103,10 @@ def list_(file: Path, flow: str | None, parts: tuple[str, ...], output: str, len
             running = [str(holder) for holder in holders(one, session.target)]
         document[one.name] = {"run_by": running, "partitions": [_described(standing) for standing in standings]}
         if output == "text":
-            click.echo(click.style(one.name, bold=True) + (f"  (run by {', '.join(running)})" if running else ""))
-            click.echo(_table(standings) if standings else "  no partition to copy, no position", nl=True)
+            echo(style(one.name, bold=True) + (f"  (run by {', '.join(running)})" if running else ""))
+            echo_document(_table(standings) if standings else "  no partition to copy, no position", nl=True)
     if output == "json":
-        click.echo(json.dumps(document, indent=2))
+        echo_document(json.dumps(document, indent=2))
     return 0
 
 
@@ -203,12 +204,12 @@ def _change(session: Session, shifts: Sequence[Shift], *, yes: bool, force: bool
         require_free(session.flow, session.target)
     written = shifting.write(session.positions, shifts) if yes else 0
     if output == "json":
-        click.echo(json.dumps({"written": written, "partitions": [_shifted(one) for one in shifts]}, indent=2))
+        echo_document(json.dumps({"written": written, "partitions": [_shifted(one) for one in shifts]}, indent=2))
     else:
-        click.echo("\n".join(preview(shifts)))
-        click.echo(f"written: {written}" if yes else "nothing was written: --yes does it", err=True)
+        echo_lines(preview(shifts))
+        echo(f"written: {written}" if yes else "nothing was written: --yes does it", err=True)
     if written and not force and (late := holders(session.flow, session.target)):
-        click.echo(
+        echo(
             f"warning: {late[0]} began to run {session.flow.name} meanwhile: stop it, and look at `offsets list`",
             err=True,
         )
@@ -245,7 +246,7 @@ def preview(shifts: Sequence[Shift]) -> list[str]:
             means.append(f"{one.never:,} records will never come")
         means += [one.note] if one.note else []
         rows.append([str(one.tp), _figure(position.next_offset if position else None), str(one.to), "; ".join(means)])
-    lines = [columns(["partition", "now", "then", ""], rows, right=frozenset({1, 2}))]
+    lines = columns(["partition", "now", "then", ""], rows, right=frozenset({1, 2})).split("\n")
     if len(changing) > SHOWN:
         lines.append(f"… and {len(changing) - SHOWN} more")
     again, never = sum(one.again for one in changing), sum(one.never for one in changing)

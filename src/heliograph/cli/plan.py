@@ -12,6 +12,7 @@ import click
 
 from heliograph.cli.chosen import flows_of, load_config
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo_document, echo_lines, style
 
 if TYPE_CHECKING:
     from heliograph.cli.doctor import Finding
@@ -55,9 +56,9 @@ def command(file: Path, flow: str | None, rate: float | None, as_json: bool, len
     times = {one.name: _time(one, by_name[one.name], rate) for one in found if one.name in by_name}
     missing = _missing(file, lenient, {one.name for one in found})
     if as_json:
-        click.echo(json.dumps(_document(found, times, missing), indent=2))
+        echo_document(json.dumps(_document(found, times, missing), indent=2))
     else:
-        click.echo("\n".join(_lines(found, times, missing)))
+        echo_lines(_lines(found, times, missing))
     return _code(found, missing)
 
 
@@ -105,7 +106,7 @@ def _lines(
     found: Sequence[FlowForecast], times: dict[str, dict[str, Any]], missing: Sequence[Finding]
 ) -> Iterator[str]:
     for one in found:
-        yield click.style(one.name, bold=True) + ("" if one.name in times else "  (heartbeats only)")
+        yield style(one.name, bold=True) + ("" if one.name in times else "  (heartbeats only)")
         yield from (f"  {_deed(deed)}" for deed in one.deeds)
         yield from (f"  {line}" for line in _begins(one.begins))
         yield from (f"  {_copy(copy)}" for copy in one.copies if copy.records)

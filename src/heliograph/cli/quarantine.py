@@ -14,6 +14,7 @@ import click
 from heliograph.cli.chosen import flows_of, load_config
 from heliograph.cli.documents import plain
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document
 from heliograph.types import Flow
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def list_(file: Path, place: str | None, flow: str | None, output: str) -> int:
     for one in flows_of(load_config(file, lenient=False), flow):
         with _opened(one) as quarantine:
             for kept in _selected(quarantine.read(), place):
-                click.echo(json.dumps(_plain(one, kept)) if output == "json" else _line(one, kept))
+                echo(json.dumps(_plain(one, kept)) if output == "json" else _line(one, kept))
     return 0
 
 
@@ -62,10 +63,10 @@ def show(file: Path, place: str, flow: str | None) -> int:
     for one in flows_of(load_config(file, lenient=False), flow):
         with _opened(one) as quarantine:
             for kept in _selected(quarantine.read(), place):
-                click.echo(json.dumps({**_plain(one, kept), **_content(kept)}, indent=2))
+                echo_document(json.dumps({**_plain(one, kept), **_content(kept)}, indent=2))
                 shown += 1
     if not shown:
-        click.echo(f"{place} is not in quarantine", err=True)
+        echo(f"{place} is not in quarantine", err=True)
     return 0 if shown else 1
 
 
@@ -90,9 +91,9 @@ def resend(file: Path, place: str | None, flow: str | None, everything: bool) ->
                 where = f"{sent.kept.place.tp}, offset {sent.kept.place.offset}"
                 if sent.refused:
                     left += 1
-                    click.echo(f"{one.name}  {where}: still refused: {sent.refused}", err=True)
+                    echo(f"{one.name}  {where}: still refused: {sent.refused}", err=True)
                 else:
-                    click.echo(f"{one.name}  {where}  ->  {sent.kept.place.remote}, offset {sent.offset}")
+                    echo(f"{one.name}  {where}  ->  {sent.kept.place.remote}, offset {sent.offset}")
     return 1 if left else 0
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo
+from heliograph.cli.pairs import HELP, pairs_of
 from heliograph.cli.waits import wait_option
 from heliograph.errors import ConfigError, HeliographError
 from heliograph.types import Flow
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--master", metavar="URL", help="Spark to run on: spark://…, k8s://…, yarn. Unset: local, on this machine."
 )
-@click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Any Spark setting; may be repeated.")
+@click.option("-X", "settings", multiple=True, metavar="KEY=VALUE", help=f"Any Spark setting; may be repeated. {HELP}")
 @click.option(
     "--epoch-seconds",
     type=click.FloatRange(min=1),
@@ -102,7 +104,7 @@ def command(
     targets = _aliases(clusters, more)
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     if until_current and (staged := ", ".join(flow.name for flow in config.flows if flow.staged)):
         raise ConfigError(f"--until-current cannot tell when {staged} is current: leave it out, or mux.topics")
     with watch.stopping() as stop:
@@ -190,14 +192,14 @@ def serving(runner: Runner, address: tuple[str, int] | None, users: Path | None 
     local = is_loopback(address[0])
     guard = Guard(load_users(users) if users is not None else None, open_to_change=local)
     if not local and users is not None:
-        click.echo("warning: passwords come over the network in clear: put a proxy that speaks TLS before it", err=True)
+        echo("warning: passwords come over the network in clear: put a proxy that speaks TLS before it", err=True)
     elif not local:
-        click.echo("warning: anybody may read; to pause, stop and restart flows over HTTP name --users", err=True)
+        echo("warning: anybody may read; to pause, stop and restart flows over HTTP name --users", err=True)
     pages = Pages(runner, lambda: runner.generation)
     worker = f"{address[0]}:{address[1]}"
     server = Server(*address, Router(routes(runner, pages, worker, secured=users is not None), guard))
     server.start()
-    click.echo(f"serving {server.url}/metrics, /status, /health and /connectors", err=True)
+    echo(f"serving {server.url}/metrics, /status, /health and /connectors", err=True)
     try:
         yield
     finally:
@@ -216,10 +218,7 @@ def _address(http: str | None, insecure: bool, users: Path | None = None) -> tup
 
 
 def spark_settings(pairs: Sequence[str]) -> dict[str, str]:
-    bad = [pair for pair in pairs if not pair.partition("=")[0].strip() or "=" not in pair]
-    if bad:
-        raise click.BadParameter(f"{bad[0]!r} is not KEY=VALUE, e.g. -X spark.executor.memory=2g", param_hint="-X")
-    return {key.strip(): value for key, _, value in (pair.partition("=") for pair in pairs)}
+    return pairs_of(pairs, "-X", "-X spark.executor.memory=2g")
 
 
 def _aliases(clusters: Sequence[str], more: Sequence[str]) -> list[str]:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import click
-
 from heliograph.cli import show, watch
 from heliograph.cli.compare import Difference
+from heliograph.cli.out import CLEAR_LINE, echo, print_beside_table, style
 from heliograph.cli.traffic import Events
 from heliograph.embedded.java import find_java
 from heliograph.embedded.kafka import Kafka
@@ -39,8 +38,7 @@ class FirstRecord:
         if not self._said and any(map(self._arrived, statuses)):
             self._said = True
             after_s = time.monotonic() - self._begun_s
-            # By print: while the table is up rich stands behind sys.stderr, and click would write past it.
-            print(f"✓ first record mirrored {after_s:.1f} s after the command", file=sys.stderr)
+            print_beside_table(f"✓ first record mirrored {after_s:.1f} s after the command")
 
 
 STOP_S = 2.0  # of the 5 s in which a demo ends: clusters end behind the flows, and nobody needs the positions
@@ -95,18 +93,18 @@ def summarise(
     """To stdout, in words; the code says whether the copy is right."""
     for status in statuses:
         refused = f", {status.duplicates_refused:,} duplicates refused" if status.duplicates_refused else ""
-        click.echo(f"{status.name}: {status.records:,} records, {status.bytes / 1e6:,.1f} MB{refused}")
+        echo(f"{status.name}: {status.records:,} records, {status.bytes / 1e6:,.1f} MB{refused}")
     right = not differences and compared == produced and caught_up
-    click.echo(f"{produced:,} events produced, {compared:,} compared with their copies ({what})")
+    echo(f"{produced:,} events produced, {compared:,} compared with their copies ({what})")
     if right:
-        click.echo(click.style("every record arrived once, in order, unchanged", fg="green"))
+        echo(style("every record arrived once, in order, unchanged", fg="green"))
         return 0
     if compared != produced:
-        click.echo(click.style(f"the sources hold {compared:,} records, not the {produced:,} produced", fg="red"))
+        echo(style(f"the sources hold {compared:,} records, not the {produced:,} produced", fg="red"))
     if not caught_up:
-        click.echo(click.style(f"the copies had not caught up {CATCH_UP_S:g} s after the last event", fg="red"))
+        echo(style(f"the copies had not caught up {CATCH_UP_S:g} s after the last event", fg="red"))
     for difference in differences:
-        click.echo(click.style(str(difference), fg="red"))
+        echo(style(str(difference), fg="red"))
     return 1
 
 
@@ -167,11 +165,11 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
     said = [what]
     terminal = sys.stderr.isatty()
     if terminal:
-        click.echo(f"… {what}", err=True, nl=False)
+        echo(f"… {what}", err=True, nl=False)
 
     def done(text: str) -> None:
         said[0] = text
 
     yield done
-    start = "\r\x1b[2K" if terminal else ""
-    click.echo(f"{start}{click.style('✓', fg='green')} {said[0]} ({time.monotonic() - begun:.1f} s)", err=True)
+    start = CLEAR_LINE if terminal else ""
+    echo(f"{start}{style('✓', fg='green')} {said[0]} ({time.monotonic() - begun:.1f} s)", err=True)

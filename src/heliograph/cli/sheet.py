@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-import click
 from rich.cells import cell_len, set_cell_size
 
 from heliograph.cli.documents import plain
+from heliograph.cli.out import style
+from heliograph.escaping import escape
 from heliograph.messages import meaning, mux
 from heliograph.messages.meaning import Meaning
 from heliograph.messages.reading import Message
@@ -26,7 +27,6 @@ CUT = "…"
 KEY_WIDTH = 24  # of a table; the value gets the rest
 SHORT_TIME_BELOW = 70  # columns: only the time of day
 LATEST_MS = 253_402_300_800_000  # the year 10000: no calendar goes further
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,7 @@ def shown(data: bytes | None) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return repr(data)
-    return safe(text) or EMPTY
-
-
-def safe(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    return _ESCAPES.get(char) or (
-        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    )
+    return escape(text) or EMPTY
 
 
 def cut(text: str, width: int) -> str:
@@ -100,7 +87,7 @@ def when(timestamp_ms: int) -> str:
 
 def headers_text(message: Message) -> str:
     return "  ".join(
-        f"{safe(name.encode(errors='surrogateescape').decode(errors='backslashreplace'))}={shown(value)}"
+        f"{escape(name.encode(errors='surrogateescape').decode(errors='backslashreplace'))}={shown(value)}"
         for name, value in message.headers
     )
 
@@ -132,7 +119,7 @@ class Table:
         time = when(message.timestamp_ms)
         short = time if self._day else time.partition(" ")[2] or time
         said = _meaning(self._topic, message)
-        value = safe(said.words) if said and said.readable else shown(message.value)
+        value = escape(said.words) if said and said.readable else shown(message.value)
         key = "" if said and said.readable else shown(message.key)
         yield self._row(short, str(message.partition), str(message.offset), key, value)
         below = [f"! {said.words}"] if said and not said.readable else []
@@ -141,7 +128,7 @@ class Table:
         if message.headers:
             below.append(headers_text(message))
         for text in below:
-            yield click.style("  " + cut(text, self._width - 2), dim=True)
+            yield style("  " + cut(text, self._width - 2), dim=True)
 
     def _row(self, time: str, part: str, offset: str, key: str, value: str) -> str:
         widths = self._widths
@@ -167,7 +154,7 @@ class Wide:
         if message.headers:
             parts.append(headers_text(message))
         if (said := _meaning(self._topic, message)) is not None:
-            parts.append(f"[{said.kind}: {safe(said.words)}]")
+            parts.append(f"[{said.kind}: {escape(said.words)}]")
         if origin := _origin(self._topic, message):
             parts.append(f"[from {origin}]")
         yield "  ".join(parts)
@@ -236,4 +223,4 @@ def _meaning(topic: Topic, message: Message) -> Meaning | None:
 def _origin(topic: Topic, message: Message) -> str:
     """Empty: nothing is said of it."""
     fields = mux.read(message.headers) if topic.mux else None
-    return safe(mux.words(fields)) if fields else ""
+    return escape(mux.words(fields)) if fields else ""

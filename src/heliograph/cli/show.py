@@ -17,6 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from heliograph.cli.out import console
+from heliograph.escaping import escape
 from heliograph.health.status import FlowStatus, ParkedPartition
 
 COLOURS = {
@@ -50,7 +52,7 @@ def view(
     """The table on a terminal, JSON lines anywhere else; of flows, or as `draw` and `line` have it."""
     out = stdout or sys.stdout
     if out.isatty():
-        return TableView(Console(file=out), draw or table)
+        return TableView(console(file=out), draw or table)
     return JsonView(out, report_seconds, line or json_line)
 
 
@@ -133,7 +135,7 @@ def table(statuses: Sequence[FlowStatus], width: int = 80) -> Group:
 
 def _cells(status: FlowStatus, roomy: bool) -> list[Text | str]:
     cells: list[Text | str] = [
-        Text(status.name),
+        foreign(status.name),
         Text(status.state, style=COLOURS.get(status.state, "")),
         f"{status.records_per_s:,.0f}",
         f"{status.bytes_per_s / 1e6:,.1f}",
@@ -149,20 +151,20 @@ def _cells(status: FlowStatus, roomy: bool) -> list[Text | str]:
 def notes_of(statuses: Sequence[FlowStatus]) -> list[Text]:
     """Below the table, in words: why a flow does not run, and what is parked."""
     notes = [
-        Text(f"{status.name}: {status.reason}", style=COLOURS.get(status.state, ""))
+        foreign(f"{status.name}: {status.reason}", style=COLOURS.get(status.state, ""))
         for status in statuses
         if status.reason
     ]
     notes += [
-        Text(f"{status.name}: {_incidents(status)}", style="yellow") for status in statuses if status.last_incident
+        foreign(f"{status.name}: {_incidents(status)}", style="yellow") for status in statuses if status.last_incident
     ]
     notes += [
-        Text(f"{status.name}: {one.where} is {one.words}", style="cyan")
+        foreign(f"{status.name}: {one.where} is {one.words}", style="cyan")
         for status in statuses
         for one in status.orders[:PARKED_SHOWN]
         if one.topic is not None or status.state != one.word
     ]
-    notes += [Text(f"{status.name}: {cap.words}") for status in statuses for cap in status.caps]
+    notes += [foreign(f"{status.name}: {cap.words}") for status in statuses for cap in status.caps]
     parked = [(status.name, one) for status in statuses for one in status.parked]
     notes += [_parked(name, one) for name, one in parked[:PARKED_SHOWN]]
     if len(parked) > PARKED_SHOWN:
@@ -177,8 +179,13 @@ def _incidents(status: FlowStatus) -> str:
 
 def _parked(flow: str, one: ParkedPartition) -> Text:
     where = one.topic if one.partition is None else f"{one.topic}-{one.partition}"
-    text = Text(f"parked {flow} {where}: {one.reason}", style="yellow")
-    return text.append(f". {one.fix}" if one.fix else "", style="default")
+    text = foreign(f"parked {flow} {where}: {one.reason}", style="yellow")
+    return text.append(escape(f". {one.fix}") if one.fix else "", style="default")
+
+
+def foreign(text: str, style: str = "") -> Text:
+    """One line of a table or below it, whatever is in the text."""
+    return Text(escape(text), style=style)
 
 
 def short(number: int) -> str:

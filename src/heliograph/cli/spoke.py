@@ -11,6 +11,8 @@ import click
 from heliograph.cli.chosen import load_config
 from heliograph.cli.documents import document, output_option
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document
+from heliograph.cli.pairs import HELP, pairs_of
 from heliograph.cli.steered import ANSWER_S, who
 from heliograph.errors import ControlError, HeliographError
 
@@ -67,11 +69,11 @@ def list_(file: Path, output: str, lenient: bool) -> int:
     there = spokes_of(load_config(file, lenient))
     found = spokes.rows(there, spokes.outlines(there, processes(file)))
     if output in ("json", "yaml"):
-        click.echo(document([spokes.described(one) for one in found], output))
+        echo_document(document([spokes.described(one) for one in found], output))
     elif found:
-        click.echo(spokes.table(found))
+        echo_document(spokes.table(found))
     else:
-        click.echo("none: no pair of this file has mux.topics", err=True)
+        echo("none: no pair of this file has mux.topics", err=True)
     return 0
 
 
@@ -87,7 +89,7 @@ def list_(file: Path, output: str, lenient: bool) -> int:
 @click.option("--demux", type=click.Choice(["original", "prefixed", "none"]), default="original", show_default=True)
 @click.option("--weight", type=click.IntRange(min=1), help="Its share of the hub, beside the others'.")
 @click.option("--max-bytes-per-second", type=click.IntRange(min=1), help="At most so much is put back.")
-@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="Of its cluster, e.g. security.")
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help=f"Of its cluster. {HELP}")
 @click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE", help="Further keys of the pair.")
 @_hub
 @_lenient
@@ -110,7 +112,8 @@ def add(
 ) -> int:
     """Add the spoke ALIAS to FILE, and let the process that runs FILE take it up; the other spokes go on.
 
-    A secret on a command line can be seen by others: write it as `${file:…}` or `${env:…}` (config.providers).
+    A secret that is given as `file:PATH` or `env:NAME` is written into FILE as it is found there; `${file:…}` or
+    `${env:…}` (config.providers) keeps it out of FILE too.
     """
     from heliograph.cli import edited
     from heliograph.config.load import parse
@@ -121,12 +124,12 @@ def add(
     hub = hub or hub_of(parse(before, str(file), lenient=lenient))
     pair = {"mux.via": via, "demux": None if demux == "none" else demux, "demux.weight": weight}
     pair |= {"demux.max.bytes.per.second": max_bytes_per_second}
-    chosen = {key: str(value) for key, value in pair.items() if value is not None} | _pairs(settings, "--setting")
-    wish = Wish(alias, hub, topics, bootstrap_servers, _pairs(properties, "--property"), chosen)
+    chosen = {key: str(value) for key, value in pair.items() if value is not None} | pairs_of(settings, "--setting")
+    wish = Wish(alias, hub, topics, bootstrap_servers, pairs_of(properties, "--property"), chosen)
     after = with_spoke(before, str(file), wish, lenient=lenient)
     _show(before, after)
     if not yes:
-        click.echo("nothing is written yet: say --yes", err=True)
+        echo("nothing is written yet: say --yes", err=True)
         return 0
     running = processes(file)
     edited.take_up(file, before, after, running)
@@ -134,21 +137,11 @@ def add(
     return 0
 
 
-def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
-    found = {}
-    for one in given:
-        key, sign, value = one.partition("=")
-        if not sign or not key.strip():
-            raise click.BadParameter(f"{one!r} is not KEY=VALUE", param_hint=option)
-        found[key.strip()] = value.strip()
-    return found
-
-
 def _show(before: bytes, after: bytes) -> None:
     from heliograph.config.edit import preview
 
     for line in preview(before, after):
-        click.echo(line)
+        echo(line)
 
 
 def _let_go_on(spoke: Spoke, running: Sequence[Process]) -> None:
@@ -160,7 +153,7 @@ def _let_go_on(spoke: Spoke, running: Sequence[Process]) -> None:
     if outlines([spoke], running).get(name, {}).get("ordered"):
         for process in running:
             speak(process.place, {"do": "resume", "flow": name, "by": who()}, ANSWER_S)
-        click.echo(f"{name}: was stopped when it was removed, and goes on")
+        echo(f"{name}: was stopped when it was removed, and goes on")
 
 
 # ---------------------------------------------------------------- remove
@@ -196,9 +189,9 @@ def remove(
     dead = why_dead(spoke.mux.source)
     _show(before, after)
     left = left_of(spoke, dead)
-    click.echo(_words(spoke, left, dead), err=True)
+    echo(_words(spoke, left, dead), err=True)
     if not yes:
-        click.echo("nothing is written yet: say --yes", err=True)
+        echo("nothing is written yet: say --yes", err=True)
         return 0
     running = processes(file)
     if not leave_records:
@@ -240,16 +233,16 @@ def _drained(spoke: Spoke, dead: str, running: Sequence[Process], seconds: float
 
     def tell(left: Left) -> None:
         if not told or told[-1] != left:
-            click.echo(f"draining: {_words(spoke, left, '')}", err=True)
+            echo(f"draining: {_words(spoke, left, '')}", err=True)
             told.append(left)
 
     with Drain(spoke, dead) as drain:
         left = drain.wait(seconds, tell)
     if left.on_hub == 0 and (left.on_spoke == 0 or dead):
-        click.echo(f"{spoke.name}: drained" + (f"; {left.why}" if left.why else ""))
+        echo(f"{spoke.name}: drained" + (f"; {left.why}" if left.why else ""))
         return True
-    click.echo(
-        f"{spoke.name}: not drained within {seconds:g} s, so it is not removed: {_words(spoke, left, '')}\n"
+    echo(f"{spoke.name}: not drained within {seconds:g} s, so it is not removed: {_words(spoke, left, '')}", err=True)
+    echo(
         f"  fix: say it again to wait on, or with --leave-records; its mux is stopped, "
         f"`heliograph resume '{spoke.mux.name}'` lets it go on",
         err=True,
@@ -265,15 +258,15 @@ def _stop_mux(spoke: Spoke, dead: str, running: Sequence[Process]) -> None:
     having = [process for process in running if name in process.flows]
     if not having:
         why = f"{name} is not run here: what it writes from now on is not waited for. Stop it where it runs"
-        click.echo(f"warning: {why}", err=True)
+        echo(f"warning: {why}", err=True)
     for process in having:
         try:
             answer = speak(process.place, {"do": "stop", "flow": name, "by": who()}, ANSWER_S)
         except HeliographError as error:
             if not dead:
                 raise
-            click.echo(f"warning: {process}: {error}", err=True)  # of a dead spoke nothing comes
+            echo(f"warning: {process}: {error}", err=True)  # of a dead spoke nothing comes
             continue
         if answer.get("unwritten"):
-            click.echo(f"warning: {process}: {answer['unwritten']}", err=True)
-        click.echo(f"{name}: stopped")
+            echo(f"warning: {process}: {answer['unwritten']}", err=True)
+        echo(f"{name}: stopped")

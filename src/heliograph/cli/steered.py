@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from heliograph.cli.out import echo
 from heliograph.errors import ControlError
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def order(word: str, flow: str, what: str | None, file: Path | None) -> int:
     for process in running(name, file):
         answer = speak(process.place, request, ANSWER_S)
         for line in _lines(word, process, answer):
-            click.echo(line)
+            echo(line)
         if answer.get("unwritten"):
-            click.echo(f"warning: {process}: {answer['unwritten']}", err=True)
+            echo(f"warning: {process}: {answer['unwritten']}", err=True)
     return 0
 
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import IO
 
+from heliograph.escaping import escape
+
 PATIENCE_S = 1.0  # what is over by then needs no word
 EVERY_S = 0.2
 CLEAR = "\r\x1b[2K"
@@ -30,7 +32,7 @@ class Ticker:
     def tick(self) -> None:
         if self._live and self._clock() >= self._next_s:
             self._next_s = self._clock() + EVERY_S
-            self._out.write(f"{CLEAR}{self._words()}")
+            self._out.write(f"{CLEAR}{escape(self._words())}")
             self._out.flush()
             self._shown = True
 
@@ -44,5 +46,5 @@ class Ticker:
     def say(self, text: str) -> None:
         """A line of its own."""
         self.clear()
-        self._out.write(f"{text}\n")
+        self._out.write(f"{escape(text)}\n")
         self._out.flush()

@@ -5,9 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
+
+from heliograph.cli import out
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command()
@@ -21,7 +26,7 @@ def command(again: bool, kafka: bool) -> None:
     Both are kept in the user's cache folder. `heliograph run` works without them; with them it copies its first record
     in about half the time. Run it once after an installation, and after Java or PySpark was upgraded.
     """
-    console = Console(stderr=True)
+    console = out.console(stderr=True)
     with console.status("compiling kernels …"):
         began = time.monotonic()
         from heliograph.flow import warm

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from heliograph.cli.out import console, echo
+from heliograph.escaping import escape
+
 if TYPE_CHECKING:
     from heliograph.workers.standing import Standing
 
@@ -51,7 +54,7 @@ def reaching(function: F) -> F:
 
         way = access(url, credentials=credentials, cacert=cacert)
         if way.in_the_clear:
-            click.echo("warning: credentials cross the network unencrypted: an https:// address hides them", err=True)
+            echo("warning: credentials cross the network unencrypted: an https:// address hides them", err=True)
         return function(*arguments, worker=Worker(way), **more)
 
     return reached  # type: ignore[return-value]
@@ -78,23 +81,22 @@ def watching(goal: str) -> Iterator[Callable[[Mapping[str, Standing]], None]]:
     if not sys.stderr.isatty():
         yield _Changes()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn(goal),
+        TextColumn(goal, markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
         bar = progress.add_task("", total=1)
 
         def show(standings: Mapping[str, Standing]) -> None:
             left = [f"{one.name} {one.words}" for one in standings.values() if not one.running]
             count = len(standings)
-            progress.update(bar, total=count, completed=count - len(left), description="; ".join(left))
+            progress.update(bar, total=count, completed=count - len(left), description=escape("; ".join(left)))
 
         yield show
 
@@ -107,4 +109,4 @@ class _Changes:
         for one in standings.values():
             if self._said.get(one.name) != one.words:
                 self._said[one.name] = one.words
-                click.echo(f"{one.name}: {one.words}", err=True)
+                echo(f"{one.name}: {one.words}", err=True)

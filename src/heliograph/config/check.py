@@ -26,10 +26,12 @@ def check_keys(settings: Mapping[str, Setting], aliases: Sequence[str], report: 
         where = place.locate(entry.key, aliases)
         if where.flow and (reason := _bad_flow(where.flow, aliases)):
             if where.flow not in bad_flows:
-                report.refuse(entry, reason, _nearest_flow(where, aliases))
+                known = place.judge(where).standing is not Standing.UNKNOWN
+                report.refuse(entry, reason, _nearest_flow(where, aliases), known=known)
             bad_flows.add(where.flow)
         elif entry.value.startswith(ARROW) and entry.key in aliases:
-            report.refuse(entry, f"a flow is written without blanks: {entry.key}{ARROW}<alias>.enabled = true")
+            why = f"a flow is written without blanks: {entry.key}{ARROW}<alias>.enabled = true"
+            report.refuse(entry, why, known=False)
         elif _check_key(setting, where, aliases, report, lenient):
             moot.append(entry)
     if moot:
@@ -43,8 +45,11 @@ def _check_key(setting: Setting, where: Place, aliases: Sequence[str], report: R
     verdict = place.judge(where)
     match verdict.standing:
         case Standing.UNKNOWN:
-            say = report.warn if lenient else report.refuse
-            say(entry, "unknown key" + ("" if lenient else UNLESS_LENIENT), place.nearest(where, aliases))
+            near = place.nearest(where, aliases)
+            if lenient:
+                report.warn(entry, "unknown key", near)
+            else:
+                report.refuse(entry, f"unknown key{UNLESS_LENIENT}", near, known=False)
         case Standing.USELESS:
             report.warn(entry, verdict.why)
         case Standing.HONOURED:

@@ -18,14 +18,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from heliograph.config import clients, keys, place, providers, values
+from heliograph.config import connector_keys, credentials, keys, providers, token_urls, values
 from heliograph.config.check import CONVERTERS
+from heliograph.config.credentials import MASK
 from heliograph.config.flows import Maker
 from heliograph.config.properties import Entry
-from heliograph.config.report import Report, escaped, printable
+from heliograph.config.report import Report, printable
 from heliograph.config.shape import Key, Scope
 from heliograph.config.views import Pair, Setting, View, Views, is_shared, stripped
-from heliograph.types import Cluster, Flow, is_secret
+from heliograph.escaping import escape
+from heliograph.types import Cluster, Flow
 
 Kind = Literal["source", "checkpoint", "heartbeat"]
 
@@ -34,11 +36,13 @@ CLASSES: Mapping[str, Kind] = {
     f"{keys.MIRROR}MirrorCheckpointConnector": "checkpoint",
     f"{keys.MIRROR}MirrorHeartbeatConnector": "heartbeat",
 }
-MASK = "***"
 SOURCE_ALIAS, TARGET_ALIAS = keys.FLOW_ALIASES
 TARGET_DEFAULT = "target"  # MM2's, for a connector that does not call its target anything
 WITHHELD_ALIAS = "source"  # stands for one that may not be looked up
 SHORT = 4
+OVERRIDE = "producer.override."
+MAX_KEYS = 1_000  # of a configuration; readers have them judged too, and each takes 0.2 ms
+SUGGESTIONS = 10  # nearest keys that are looked for, at 6 ms each
 
 
 def class_of(text: str) -> str | None:
@@ -51,20 +55,6 @@ def class_of(text: str) -> str | None:
     return None
 
 
-def masked(config: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Fit to be seen: secrets hidden, unless a provider's expression stands there, which is none."""
-    return {k: MASK if v and is_secret(k) and not _is_expression(v) else v for k, v in config.items()}
-
-
-def unmasked(new: Mapping[str, str | None], stored: Mapping[str, str | None]) -> dict[str, str | None]:
-    """A mask that comes back (somebody edited what we showed) stands for what is stored."""
-    return {k: stored[k] if v == MASK and is_secret(k) and stored.get(k) else v for k, v in new.items()}
-
-
-def _is_expression(text: str) -> bool:
-    return providers.EXPRESSION.fullmatch(text.strip()) is not None
-
-
 @dataclass(frozen=True, slots=True)
 class Worker:
     """What a connector takes from the worker that runs it."""
@@ -72,6 +62,7 @@ class Worker:
     cluster: Cluster  # where records go, unless the connector names its target
     settings: Mapping[str, Setting]  # of the worker's file: offset.storage.*, offset.flush.*
     providers: providers.Providers
+    token_urls: tuple[str, ...] = ()  # where connectors' OAUTHBEARER tokens may come from
 
     def for_readers(self) -> Worker:
         """With providers that look nothing up."""
@@ -109,7 +100,17 @@ class _ConnectorViews(Views):
         """MM2 writes records with the worker's producer; a connector that names its target means that one."""
         named = {k: s for k, s in stripped(self._own, "target.cluster.").items() if is_shared(k)}
         worker = {k: Setting(v, Entry(k, v, 0)) for k, v in self._worker.cluster.properties.items()}
-        return (named if "bootstrap.servers" in named else worker) | stripped(self._own, "producer.override.")
+        override = stripped(self._own, OVERRIDE)
+        if "bootstrap.servers" in named:
+            return named | override
+        return {k: s for k, s in worker.items() if k not in self.withheld()} | override
+
+    def withheld(self) -> tuple[str, ...]:
+        """The worker's credentials that the connector's target does not get."""
+        if "target.cluster.bootstrap.servers" in self._own:
+            return ()
+        override = {k: s.value for k, s in stripped(self._own, OVERRIDE).items()}
+        return credentials.withheld(self._worker.cluster.properties, override)
 
 
 def make(name: str, config: Mapping[str, str], worker: Worker, siblings: Sequence[str] = ()) -> Made:
@@ -119,6 +120,8 @@ def make(name: str, config: Mapping[str, str], worker: Worker, siblings: Sequenc
     if full is None:
         return Made()
     kind = CLASSES[full]
+    if len(config) > MAX_KEYS:
+        return Made(kind, problems={"": (f"has {len(config)} keys: a connector may have {MAX_KEYS}",)})
     reading = _Reading(name, kind, config, worker)
     flow = reading.flow()
     if flow is not None:
@@ -147,6 +150,7 @@ class _Reading:
         self._kind, self._worker = kind, worker
         self._report = _Gathering(name)
         self._withheld: set[str] = set()
+        self._suggested = 0
         found = {key: self._setting(Entry(key, value, 0)) for key, value in config.items()}
         self._settings = {key: setting for key, setting in found.items() if setting is not None}
 
@@ -173,6 +177,7 @@ class _Reading:
             self._report.about(SOURCE_ALIAS, f"is {source!r}, and so is {TARGET_ALIAS}: a flow needs two clusters")
         self._check_address()
         views = _ConnectorViews(self._settings, self._worker)
+        self._check_credentials(views)
         flow, _ = Maker(views, self._report, {}, lenient=False).flow(pair, enabled=True)
         enabled = self._text("enabled")
         if enabled is not None and enabled.lower() == "false" and self._kind != "heartbeat":
@@ -202,12 +207,27 @@ class _Reading:
         if self._kind != "heartbeat" and name not in self._settings and name not in self._withheld:
             self._report.about(name, "is missing: where the source cluster is reached, as host:port")
 
+    def _check_credentials(self, views: _ConnectorViews) -> None:
+        """The worker's own do not go where a connector says."""
+        missing = [f"{OVERRIDE}{key}" for key in views.withheld() if f"{OVERRIDE}{key}" not in self._settings]
+        if missing:
+            override = {key: one.value for key, one in stripped(self._settings, OVERRIDE).items()}
+            self._report.about(
+                f"{OVERRIDE}{credentials.moved(self._worker.cluster.properties, override)[0]}",
+                "changes where records are written, or how: the worker's credentials are for its own cluster alone; "
+                f"give {', '.join(missing)} as well, or leave it out",
+            )
+
     def _check(self, setting: Setting) -> None:
         key = setting.entry.key
-        found = find(key)
+        if token_urls.is_url_key(key) and (why := token_urls.why_refused(setting.value, self._worker.token_urls)):
+            self._report.refuse(setting.entry, why)
+            return
+        found = connector_keys.find(key)
         if found is None:
-            if not is_known(key):
-                near = keys.nearest(key, (Scope.FLOW,))
+            if not connector_keys.is_known(key):
+                self._suggested += 1
+                near = keys.nearest(key, (Scope.FLOW,)) if self._suggested <= SUGGESTIONS else None
                 self._report.warn(setting.entry, "no key of this connector: it has no effect", near)
             return
         if key.partition("=")[0] == "start" and "file:" in setting.value:
@@ -239,7 +259,7 @@ class _Gathering(Report):
     def hide(self, provided: Iterable[str]) -> None:
         """Values that no text may show, nor any line or item of them."""
         parts = {part for value in provided for part in (value.strip(), *map(str.strip, re.split(r"[,\n]", value)))}
-        forms = {form for part in parts for form in (part, escaped(part), printable(part), repr(part)[1:-1]) if form}
+        forms = {form for part in parts for form in (part, escape(part), printable(part), repr(part)[1:-1]) if form}
         for form in forms:
             # Those of a letter or two stand in any word: only where they stand alone.
             text = re.escape(form)
@@ -255,9 +275,9 @@ class _Gathering(Report):
         super().problem(line, self._clean(text))
         self.by_key.setdefault("", []).append(self._clean(text))
 
-    def refuse(self, entry: Entry, reason: str, near: str | None = None) -> None:
+    def refuse(self, entry: Entry, reason: str, near: str | None = None, *, known: bool = True) -> None:
         self.refused.add(entry.key)
-        shown = MASK if is_secret(entry.key) else printable(entry.value)
+        shown = printable(entry.value) if known and connector_keys.is_shown(entry.key) else MASK
         self.about(entry.key, f"Invalid value {shown} for configuration {entry.key}: {self._clean(reason)}")
 
     def about(self, key: str, text: str) -> None:
@@ -267,33 +287,3 @@ class _Gathering(Report):
     def warn(self, entry: Entry, reason: str, near: str | None = None) -> None:
         text = f"{printable(entry.key)}: {self._clean(reason)}"
         self._warnings.append(text + (f"; did you mean {near}?" if near else ""))
-
-
-def find(key: str) -> Key | None:
-    """The key of the table that a connector's key is, if it is one."""
-    bare = _of_cluster(key)
-    if bare is not None:
-        return keys.find(bare, (Scope.CLIENT,))
-    found = keys.find(key, (Scope.FLOW,))
-    return None if found is not None and found.name in ("source.cluster.*", "target.cluster.*") else found
-
-
-def is_known(key: str) -> bool:
-    """Whether Connect or MM2 has such a key, of any effect."""
-    if key.startswith(("config.providers", "topic.creation.", "security.", "ssl.", "sasl.", *_ALSO)):
-        return True
-    part = place.Place(key, flow=("", "")).client_part
-    if part is not None:
-        return clients.knows(part.client, part.rest) or keys.find(part.rest, (Scope.CLIENT,)) is not None
-    bare = _of_cluster(key)
-    return bare is not None and (clients.client_of(bare) is not None or keys.find(bare, (Scope.CLIENT,)) is not None)
-
-
-_ALSO = ("value.converter", "key.converter", "header.converter", "transforms", "predicates", "errors.")
-
-
-def _of_cluster(key: str) -> str | None:
-    for prefix in ("source.cluster.", "target.cluster."):
-        if key.startswith(prefix) and key not in keys.FLOW_ALIASES:
-            return key.removeprefix(prefix)
-    return None

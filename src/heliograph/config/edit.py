@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from heliograph.config import properties
+from heliograph.config import place, properties
 from heliograph.errors import ConfigError
 from heliograph.types import is_secret
 
@@ -49,7 +49,7 @@ def remove(data: bytes, drops: Callable[[str], bool], *, alias: str = "") -> byt
 
 
 def preview(before: bytes, after: bytes) -> list[str]:
-    """The lines that go (-) and come (+), secrets masked."""
+    """The lines that go (-) and come (+); secrets, and values of unknown keys, masked."""
     old, new = (list(_shown(data)) for data in (before, after))
     found = difflib.unified_diff(old, new, n=0, lineterm="")
     return [line for line in found if line[:1] in "+-" and line[:3] not in ("+++", "---") and line[1:].strip()]
@@ -62,8 +62,10 @@ def keys_of(data: bytes) -> frozenset[str]:
 def _shown(data: bytes) -> Iterator[str]:
     text, _ = properties.decode(data)
     lines = [line.rstrip("\r\n") for line in properties.split_lines(text)]
+    aliases = _aliases(_values(data))
     for one in properties.stretches(text):
-        if is_secret(one.key):
+        known = place.judge(place.locate(one.key, aliases)).standing is not place.Standing.UNKNOWN
+        if is_secret(one.key) or not known:
             lines[one.first - 1 : one.end - 1] = [f"{one.key} = ***"] + [""] * (one.end - one.first - 1)
     yield from lines
 

@@ -6,7 +6,7 @@ new one). Order of resolution is `views`'s affair, single values are `values`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from heliograph import policy
@@ -84,11 +84,16 @@ def check_cluster(cluster: Cluster, lines: Mapping[str, int], report: Report) ->
 class Maker:
     """Makes the flows of one file."""
 
-    def __init__(self, views: Views, report: Report, lines: Mapping[str, int], *, lenient: bool) -> None:
+    def __init__(
+        self, views: Views, report: Report, lines: Mapping[str, int], *, lenient: bool, classes: Collection[str] = ()
+    ) -> None:
+        """`classes`: what `replication.policy.class` may name, beside MM2's and those of installed packages: only a
+        file of the operator's allows any."""
         self._views = views
         self._report = report
         self._lines = lines
         self._lenient = lenient
+        self._classes = frozenset(classes)
         self.multiplexed: dict[str, tuple[Flow, mux.Chosen, Cluster]] = {}  # by the pair's name
 
     def is_wanted(self, pair: Pair) -> tuple[bool, bool]:
@@ -107,7 +112,7 @@ class Maker:
         consumer = self._views.client(pair, "source", "consumer")
         plain = Flow(Cluster(source), Cluster(target))
         reader.rows.append(Explained("enabled", text_of(enabled)) if "enabled" not in base else _row(base, "enabled"))
-        naming = naming_of(base, reader)
+        naming = naming_of(base, reader, self._classes)
         if enabled:
             check_overrides(pair, base, self._report, lenient=self._lenient)
             check_alias(source, naming, self._lines.get("clusters", 0), self._report)

@@ -81,6 +81,7 @@ _FILE = _rows(
     clusters | LIST | - | Aliases of the clusters.
     config.providers | LIST | - | Names of the providers that `${provider:path:key}` in values is looked up in.
     config.providers.* | STRING | - | `<name>.class`: EnvVar-, File- or DirectoryConfigProvider; `<name>.param.*`.
+    heliograph.policy.classes | LIST | - | `package.module:Class`: what `replication.policy.class` may import.
     """,
     honoured=True,
 )
@@ -132,7 +133,7 @@ _FLOW = _rows(
     max.bytes.per.second | CAPS | - | Most bytes copied in a second, by flow and by topic; see above. Heliograph's own.
     refresh.topics.interval.seconds | INTERVAL | 600 | How often new topics and partitions are looked for.
     refresh.topics.enabled | BOOL | true | `false`: look for topics only at start.
-    replication.policy.class | CLASS | DefaultReplicationPolicy | How topics are named; also `package.module:Class`.
+    replication.policy.class | CLASS | DefaultReplicationPolicy | How topics are named; see above for your own.
     replication.policy.separator | STRING | . | Between the alias and the topic in a remote topic's name.
     replication.policy.internal.topic.separator.enabled | BOOL | true | Whether MM2's own topics take the separator too.
     replication.policy.* | STRING | - | Settings of a naming policy of your own.
@@ -354,7 +355,12 @@ def nearest_of(name: str, names: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
+LONGEST_NAME = 100  # what could be a known key with a letter or two wrong
+
+
 def nearest(name: str, scopes: tuple[Scope, ...] = tuple(Scope)) -> str | None:
+    if len(name) > LONGEST_NAME:
+        return None
     names = {key.name for key in KEYS if key.scope in scopes and not key.is_family}
     words = sorted(name.split("."))
     if turned := next((other for other in sorted(names) if sorted(other.split(".")) == words), None):

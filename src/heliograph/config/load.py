@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from pathlib import Path
 
+from heliograph import policy
 from heliograph.config import check, keys, loops, mux, place, properties, providers, values
 from heliograph.config.flows import Maker, check_cluster, cluster_of
 from heliograph.config.model import Config, Explained
@@ -101,7 +102,7 @@ class _Reading:
         if entry:
             self.report.problem(entry.line, f"clusters names no alias: write {example}")
         elif near:
-            self.report.refuse(near, "not a key, and clusters is missing", f"clusters = {near.value}")
+            self.report.refuse(near, "not a key, and clusters is missing", "clusters", known=False)
         else:
             self.report.problem(0, f"clusters is missing: add the line {example}")
 
@@ -143,7 +144,9 @@ class _Reading:
         self, aliases: list[str], views: Views, explained: dict[str, tuple[Explained, ...]]
     ) -> tuple[tuple[Flow, ...], tuple[Flow, ...]]:
         """Those that copy, and those that only emit heartbeats."""
-        maker = Maker(views, self.report, self.lines, lenient=self.lenient)
+        allowed = self.settings.get(policy.ALLOWED_CLASSES)
+        classes = values.split(allowed.value) if allowed else ()
+        maker = Maker(views, self.report, self.lines, lenient=self.lenient, classes=classes)
         copying: list[Flow] = []
         beating: list[Flow] = []
         for pair in permutations(aliases, 2):

@@ -7,7 +7,7 @@ names behind a policy's back: `source.cluster.alias` and an empty separator. Wha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from heliograph import policy
 from heliograph.config import keys
@@ -24,7 +24,8 @@ CLASS = "replication.policy.class"
 _TOPIC_CHARACTERS = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def naming_of(base: View, reader: Reader) -> Naming:
+def naming_of(base: View, reader: Reader, allowed: Collection[str] = ()) -> Naming:
+    """`allowed`: classes that may be imported, beside those of installed packages."""
     known = (CLASS, SEPARATOR, INTERNAL_SEPARATOR)
     further = sorted(k for k in base if k.startswith("replication.policy.") and k not in known)
     keeps_names = _keeps_names(base)
@@ -34,7 +35,7 @@ def naming_of(base: View, reader: Reader) -> Naming:
             "here; positions that MM2 kept under the empty alias are not found, so that the copy begins anew"
         )
         reader.report.warn(base[SEPARATOR].entry, why)
-    found = reader.read(base, CLASS, _policy, policy.DEFAULT_POLICY)
+    found = reader.read(base, CLASS, _policy(allowed), policy.DEFAULT_POLICY)
     separator = reader.read({} if keeps_names else base, SEPARATOR, _separator, ".")
     return Naming(
         policy=policy.IDENTITY_POLICY if keeps_names else found,
@@ -42,6 +43,7 @@ def naming_of(base: View, reader: Reader) -> Naming:
         internal_separator=reader.boolean(base, INTERNAL_SEPARATOR, True),
         rules=int(reader.choice(base, "heliograph.mm2.rules", "4")),
         settings=tuple((name, reader.read(base, name, str, "")) for name in further),
+        allowed=found in allowed and not keeps_names,
     )
 
 
@@ -90,20 +92,24 @@ def positions_topic(source: str) -> Callable[[str], str | None]:
     return read
 
 
-def _policy(text: str) -> str:
-    """The class's name in full. Raises ValueError for one that cannot be loaded."""
-    name = text.strip()
-    full = f"{keys.MIRROR}{name}"
-    name = full if full in policy.POLICIES else name
-    if ":" in name and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
-        raise ValueError("must be package.module:Class")
-    try:
-        policy.policy_class(name)
-    except ConfigError as problem:
-        raise ValueError(problem.problems[0].partition(": ")[2] or str(problem)) from problem
-    except (SyntaxError, NameError, TypeError, RuntimeError, OSError) as problem:  # what a module of the user's may do
-        raise ValueError(f"cannot be loaded: {type(problem).__name__}: {problem}") from problem
-    return name
+def _policy(allowed: Collection[str]) -> Callable[[str], str]:
+    """The class's name in full. Raises ValueError for one that cannot be loaded, or may not."""
+
+    def read(text: str) -> str:
+        name = text.strip()
+        full = f"{keys.MIRROR}{name}"
+        name = full if full in policy.POLICIES else name
+        if ":" in name and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+            raise ValueError("must be package.module:Class")
+        try:
+            policy.policy_class(name, allowed=name in allowed)
+        except ConfigError as problem:
+            raise ValueError(problem.problems[0].partition(": ")[2] or str(problem)) from problem
+        except Exception as problem:
+            raise ValueError(f"cannot be loaded: {type(problem).__name__}: {problem}") from problem
+        return name
+
+    return read
 
 
 def _separator(text: str) -> str:

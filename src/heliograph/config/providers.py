@@ -2,13 +2,16 @@
 
 Answers for which providers a file declares, their parameters, and replacing expressions. What cannot be looked up is
 left as it is written, as in MM2, and said. A provider that fails (a file that cannot be read) is a problem of the file.
+
+Values come from readers of the REST API too (`validate`), so finding expressions takes time linear in the value's
+length, and what one value may ask for is bounded (MAX_VALUE_CHARS, MAX_EXPRESSIONS, MAX_FILE_BYTES).
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,14 +19,47 @@ from typing import Protocol
 from heliograph.config import properties, values
 from heliograph.javaregex import java_regex
 
-# Kafka's own pattern: provider, optional path, key; no `}` in any of them.
-EXPRESSION = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
+MAX_VALUE_CHARS = 1 << 20  # of a value with expressions, and of what replaces them; a bundle of certificates has 250 KB
+MAX_EXPRESSIONS = 100  # in one value: each is a file to open
+MAX_FILE_BYTES = 1 << 20  # of a file that a provider reads
 PACKAGE = "org.apache.kafka.common.config.provider."
 OURS = ", ".join(f"{PACKAGE}{name}ConfigProvider" for name in ("EnvVar", "File", "Directory"))
 
 
 class ProviderProblem(Exception):
     """Words that can follow `key = value: `."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """`${provider:key}` or `${provider:path:key}`, and where it stands in the value."""
+
+    provider: str
+    path: str
+    key: str
+    start: int
+    end: int  # behind the `}`
+
+
+def expressions(text: str) -> Iterator[Expression]:
+    """Those of a value, from left to right: what Kafka's `\\$\\{([^}]*?):(([^}]*?):)?([^}]*?)\\}` finds (a property
+    test compares them). That pattern backtracks: 1,200 characters took it half a minute."""
+    end = 0
+    while (start := text.find("${", end)) >= 0:
+        close = text.find("}", start + 2)
+        if close < 0:
+            return
+        end = close + 1
+        provider, colon, rest = text[start + 2 : close].partition(":")
+        if colon:  # without one, nothing between `start` and `close` is an expression
+            path, second, key = rest.partition(":")
+            yield Expression(provider, *((path, key) if second else ("", rest)), start, end)
+
+
+def is_expression(text: str) -> bool:
+    """Whether the whole text is one."""
+    found = next(expressions(text), None)
+    return found is not None and (found.start, found.end) == (0, len(text))
 
 
 class Provider(Protocol):
@@ -71,7 +107,7 @@ class Files(_Paths):
         if file is None:
             return None
         try:
-            entry = properties.parse(file.read_bytes()).entries.get(key)
+            entry = properties.parse(_read(file)).entries.get(key)
         except (OSError, ValueError) as problem:
             raise ProviderProblem(f"{file} cannot be read: {_why(problem)}") from problem
         return entry.value if entry else None
@@ -86,9 +122,21 @@ class Directory(_Paths):
             return None
         try:
             file = folder / key
-            return file.read_text(encoding="utf-8") if file.is_file() else None
+            return _read(file).decode() if file.is_file() else None
         except (OSError, ValueError) as problem:
             raise ProviderProblem(f"{folder / key} cannot be read: {_why(problem)}") from problem
+
+
+def _read(file: Path) -> bytes:
+    """A regular file, of at most MAX_FILE_BYTES: /dev/zero has no end, and a pipe may never answer."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ProviderProblem(f"{file} is not a regular file")
+        data = opened.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ProviderProblem(f"{file} has more than {MAX_FILE_BYTES} bytes")
+    return data
 
 
 def _why(problem: OSError | ValueError) -> str:
@@ -119,22 +167,31 @@ class Providers:
 
     def replace(self, text: str) -> Replaced:
         """Raises ProviderProblem."""
+        if len(text) > MAX_VALUE_CHARS:
+            raise ProviderProblem(f"has {len(text)} characters: a value with ${{…}} may have {MAX_VALUE_CHARS}")
         if self._withheld:
-            return Replaced(text, False, withheld=any(match[1] in self._known for match in EXPRESSION.finditer(text)))
+            return Replaced(text, False, withheld=any(one.provider in self._known for one in expressions(text)))
         left: list[str] = []
         given: list[str] = []
-
-        def one(match: re.Match[str]) -> str:
-            provider = self._known.get(match[1])
-            found = provider.look_up(match[3] or "", match[4]) if provider else None
+        pieces: list[str] = []
+        behind, looked_up, length = 0, 0, len(text)
+        for one in expressions(text):
+            provider = self._known.get(one.provider)
+            looked_up += provider is not None
+            if looked_up > MAX_EXPRESSIONS:
+                raise ProviderProblem(f"has more than {MAX_EXPRESSIONS} expressions to look up")
+            found = provider.look_up(one.path, one.key) if provider else None
             if found is None:
-                left.append(match[0])
-                return match[0]
+                left.append(text[one.start : one.end])
+                continue
             given.append(found)
-            return found
-
-        replaced = EXPRESSION.sub(one, text)
-        return Replaced(replaced, bool(given), tuple(left), tuple(given))
+            length += len(found)
+            if length > MAX_VALUE_CHARS:
+                raise ProviderProblem(f"what its expressions stand for has more than {MAX_VALUE_CHARS} characters")
+            pieces += (text[behind : one.start], found)
+            behind = one.end
+        pieces.append(text[behind:])
+        return Replaced("".join(pieces), bool(given), tuple(left), tuple(given))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heliograph.config.properties import Entry
 from heliograph.errors import ConfigError
+from heliograph.escaping import escape
 from heliograph.types import is_secret
 
 LONGEST = 120  # of a key or a value that is quoted
@@ -24,11 +25,13 @@ class Report:
     def problem(self, line: int, text: str) -> None:
         self._problems.append((line, f"{self.source}:{line}: {text}" if line else f"{self.source}: {text}"))
 
-    def refuse(self, entry: Entry, reason: str, near: str | None = None) -> None:
+    def refuse(self, entry: Entry, reason: str, near: str | None = None, *, known: bool = True) -> None:
+        """`known`: whether the key is. What is given to another is not shown: it may be a password, mistyped."""
         self.refused.add(entry.key)
         if " #" in entry.value:
             reason += " (there are no comments at the end of a line: the # and what follows belong to the value)"
-        self.problem(entry.line, f"{shown(entry)}: {reason}" + (f"; did you mean {near}?" if near else ""))
+        what = shown(entry) if known else printable(entry.key)
+        self.problem(entry.line, f"{what}: {reason}" + (f"; did you mean {near}?" if near else ""))
 
     def warn(self, entry: Entry, reason: str, near: str | None = None) -> None:
         text = f"{self.source}:{entry.line}: {printable(entry.key)}: {reason}"
@@ -44,12 +47,12 @@ class Report:
 
     def raise_problems(self) -> None:
         if self._problems:
-            texts = list(dict.fromkeys(escaped(text) for _, text in sorted(self._problems)))
-            raise ConfigError(texts, source=escaped(self.source) if len(texts) > 1 else "")
+            texts = list(dict.fromkeys(escape(text) for _, text in sorted(self._problems)))
+            raise ConfigError(texts, source=escape(self.source) if len(texts) > 1 else "")
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(map(escaped, self._warnings)))
+        return tuple(dict.fromkeys(map(escape, self._warnings)))
 
 
 def shown(entry: Entry) -> str:
@@ -58,9 +61,4 @@ def shown(entry: Entry) -> str:
 
 
 def printable(text: str) -> str:
-    return escaped(text if len(text) <= LONGEST else text[: LONGEST - 3] + "…")
-
-
-def escaped(text: str) -> str:
-    """A key may hold line ends and control characters; a message to a terminal may not."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return escape(text if len(text) <= LONGEST else text[: LONGEST - 3] + "…")

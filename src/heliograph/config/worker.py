@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from heliograph.config import clients, keys, properties, providers, values
+from heliograph.config import clients, keys, properties, providers, token_urls, values
 from heliograph.config.connectors import Worker
 from heliograph.config.flows import cluster_of
 from heliograph.config.properties import Entry
@@ -41,6 +41,7 @@ HONOURED = frozenset(
         *("listeners", "rest.port", "rest.host.name", "rest.advertised.host.name", "rest.advertised.port"),
         *("rest.advertised.listener", "session.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms"),
         *("topic.tracking.enable", "topic.tracking.allow.reset", "config.providers"),
+        token_urls.ALLOWED_URLS,
         *("ssl.keystore.location", "ssl.keystore.password", "ssl.key.password", "ssl.keystore.type"),
     }
 )
@@ -152,7 +153,7 @@ class _Reading:
             rebalance_timeout_ms=self._integer("rebalance.timeout.ms", 10_000),
             topic_tracking=self._reader.boolean(self._view, "topic.tracking.enable", True),
             topic_reset=self._reader.boolean(self._view, "topic.tracking.allow.reset", True),
-            worker=Worker(cluster, self._handed_on(), self._providers),
+            worker=Worker(cluster, self._handed_on(), self._providers, self._token_urls()),
             tls=self._tls(),
             warnings=(),
         )
@@ -175,6 +176,9 @@ class _Reading:
     def _handed_on(self) -> dict[str, Setting]:
         """What a connector's flow takes of the worker: the positions topic, and how often they are flushed."""
         return {k: s for k, s in self._view.items() if k.startswith("offset.") and k not in self._report.refused}
+
+    def _token_urls(self) -> tuple[str, ...]:
+        return self._reader.read(self._view, token_urls.ALLOWED_URLS, _urls, ())
 
     def _listeners(self) -> tuple[Listener, ...]:
         """`listeners`, or what it was called before 2.0: rest.host.name and rest.port."""
@@ -232,6 +236,13 @@ def is_known(key: str) -> bool:
     client, _, rest = key.partition(".")
     named = client in clients.CLIENTS and (clients.knows(client, rest) or keys.find(rest, (Scope.CLIENT,)) is not None)
     return found is not None or named or key.startswith(("listeners.", "admin.", "topic.creation.", "metrics.context."))
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    items = values.split(text)
+    for item in items:
+        token_urls.check_listed(item)
+    return items
 
 
 def _whole(text: str) -> int:

@@ -12,7 +12,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from heliograph.config.connectors import masked, unmasked
+from heliograph.config import credentials
+from heliograph.config.credentials import SecretsNotKept, masked
 from heliograph.connect import records, validation
 from heliograph.connect.asking import Ask, Decision, ForgetTopics, Refusal, Sight, Write
 from heliograph.connect.board import Config, Connector
@@ -116,16 +117,27 @@ def put(sight: Sight, ask: Ask) -> Decision:
     given = _named(name, texts_of(ask.body, "a connector's configuration"))
     stored = sight.board.connectors.get(name)
     if stored is not None:
-        given = unmasked(given, stored.config)
+        given = _kept(given, stored.config)
     _require_sound(sight, name, given)
     return _put(sight, name, given, HTTPStatus.OK if stored is not None else HTTPStatus.CREATED)
 
 
+def _kept(given: Mapping[str, str | None], stored: Mapping[str, str | None]) -> dict[str, str | None]:
+    """With `***` as what is stored."""
+    try:
+        return credentials.unmasked(given, stored)
+    except SecretsNotKept as problem:
+        raise Refusal(HTTPStatus.BAD_REQUEST, str(problem)) from problem
+
+
 def patch(sight: Sight, ask: Ask) -> Decision:
     one = connector_of(sight, ask)
-    change = unmasked(texts_of(ask.body, "a change of a connector's configuration"), one.config)
-    merged = {**one.config, **change}
-    given = _named(one.name, {k: v for k, v in merged.items() if v is not None})
+    change = texts_of(ask.body, "a change of a connector's configuration")
+    try:
+        merged = credentials.patched(change, one.config)
+    except SecretsNotKept as problem:
+        raise Refusal(HTTPStatus.BAD_REQUEST, str(problem)) from problem
+    given = _named(one.name, {**merged})
     _require_sound(sight, one.name, given)
     return _put(sight, one.name, given, HTTPStatus.OK)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from heliograph.config.connectors import class_of, masked
+from heliograph.config.connectors import class_of
+from heliograph.config.credentials import masked
 from heliograph.connect.board import Board, Connector
 from heliograph.connect.records import Status
 

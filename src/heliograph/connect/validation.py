@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heliograph.config.connectors import CLASSES, MASK, Kind, Made, Worker, class_of, make
+from heliograph.config.connectors import CLASSES, Kind, Made, Worker, class_of, make
+from heliograph.config.credentials import MASK
 from heliograph.connect import definitions
 from heliograph.connect.definitions import Definition
 from heliograph.types import is_secret

@@ -1,8 +1,9 @@
 """A running process's ear: a Unix socket on which one request is taken a connection, a line of JSON, and answered so.
 
 Answers for who may speak (the same user, or root), for limits and time-outs; what a request means is the caller's
-business. Nobody can hold it: a line must be whole within REQUEST_S, there are SEATS connections at a time, and a
-request that makes no sense is answered with what is wrong with it.
+business. Nobody can hold it: another user is refused before a thread or a seat is given away, a line must be whole
+within REQUEST_S, there are SEATS connections at a time, and a request that makes no sense is answered with what is
+wrong with it. No exception ends the thread that accepts, and after `close` nothing is answered.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ log = structlog.get_logger()
 
 LINE_BYTES = 64 << 10
 REQUEST_S = 5.0
-SEATS = 8
+SEATS = 32
+ACCEPT_AGAIN_S = 0.1  # without descriptors, memory or threads: it passes
+
+_STRANGER = ControlError("another user may not steer this process", fix="be who started it, or root")
 
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -50,7 +54,7 @@ class Server:
         try:
             listener.bind(str(self._place.path))
             self._place.path.chmod(0o600)
-            listener.listen(SEATS)
+            listener.listen(4 * SEATS)  # a full queue refuses at once
         except OSError as error:
             listener.close()
             raise ControlError(f"{self._place.path}: cannot listen there: {error.strerror or error}") from error
@@ -69,29 +73,41 @@ class Server:
     def _accept(self, listener: socket.socket) -> None:
         while self._listener is not None:
             try:
-                connection, _ = listener.accept()
+                self._take(listener.accept()[0])
             except OSError:
                 if self._listener is None:
                     return
-                time.sleep(0.1)  # out of descriptors, say: it passes
-                continue
-            if self._seats.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(connection,), name="control-one", daemon=True).start()
-            else:
-                connection.close()  # the other side reads an end and says so
+                time.sleep(ACCEPT_AGAIN_S)
+            except Exception:  # top of the thread: logged, and the next one is served
+                log.exception("the control socket had an unexpected error, and goes on")
+                time.sleep(ACCEPT_AGAIN_S)
+
+    def _take(self, connection: socket.socket) -> None:
+        """Gives it a seat and a thread, or refuses it without either."""
+        with contextlib.ExitStack() as refused:
+            refused.callback(connection.close)  # the other side reads an end and says so
+            if not _may(connection):
+                connection.settimeout(0.0)  # a new connection's buffer takes the few bytes
+                connection.send(msgspec.json.encode(refusal(_STRANGER)) + b"\n")
+                return
+            if not self._seats.acquire(blocking=False):
+                return
+            refused.callback(self._seats.release)
+            threading.Thread(target=self._serve, args=(connection,), name="control-one", daemon=True).start()
+            refused.pop_all()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection, contextlib.suppress(OSError):  # the other side left, or was too slow
                 reply = self._exchange(connection)
+                if self._listener is None:
+                    return
                 connection.settimeout(REQUEST_S)
                 connection.sendall(msgspec.json.encode(reply) + b"\n")
         finally:
             self._seats.release()
 
     def _exchange(self, connection: socket.socket) -> Mapping[str, Any]:
-        if not _may(connection):
-            return refusal(ControlError("another user may not steer this process", fix="be who started it, or root"))
         try:
             return self._answer(_request(connection))
         except HeliographError as error:

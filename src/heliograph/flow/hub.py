@@ -4,14 +4,15 @@ One listener for all flows of a process, a thread a connection (a task or a plan
 `mirror.protocol` says what travels.
 
 Invariants:
-  a. The key is proved by both sides, and a hello of our protocol version read, before anything is believed; within
-     HANDSHAKE_S, HANDSHAKES of them at a time: a stranger who says nothing holds a thread for that long.
+  a. The key is proved by both sides before a connection gets here (`flow.door`), and a hello of our protocol version
+     read before anything else is believed.
   b. Reading a task's connection never waits for a cluster (a station's methods return at once), so a `Ping` is answered
      in milliseconds as long as this process runs.
   c. A message that cannot be understood is named once in the log and dropped. It ends no connection, and no other
      connection notices.
   d. A task that has not been heard of for SILENT_S has given up on this driver (`mirror.link.GONE_AFTER_S`): its
      connection is ended, though no packet said so. A send that a task does not take in SEND_S ends its connection too.
+  e. After `close` no message is answered: a task whose driver has ended must not hear that it lives.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ import os
 import secrets
 import socket
 import threading
-import time
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from typing import Protocol
 
 import structlog
 
+from heliograph.flow.door import Door
 from heliograph.flow.relay import Channel, TaskKey
 from heliograph.mirror import protocol
 from heliograph.mirror.assignment import Assignment, Coordinates
+from heliograph.mirror.handshake import limit_waiting
 from heliograph.mirror.inbox import Complaints
-from heliograph.mirror.link import GONE_AFTER_S, limit_waiting
+from heliograph.mirror.link import GONE_AFTER_S
 from heliograph.mirror.protocol import (
     AskLastEpoch,
     AskNextEpoch,
@@ -51,10 +53,9 @@ from heliograph.mirror.protocol import (
 
 log = structlog.get_logger()
 
-HANDSHAKE_S, HANDSHAKES = 5.0, 256
+HELLO_S = 5.0
 SEND_S = 5.0
 SILENT_S = GONE_AFTER_S + 5.0
-ACCEPT_AGAIN_S = 0.1  # when the process has no descriptors or threads left
 
 
 class Station(Protocol):
@@ -95,11 +96,11 @@ class Hub:
         self._stations: dict[str, Station] = {}
         self._complaints = Complaints()
         self._key = secrets.token_bytes(32)
-        self._listener = socket.create_server((host, port), backlog=64)
-        self.coordinates = Coordinates(host, self._listener.getsockname()[1], self._key)
-        self._handshakes = threading.BoundedSemaphore(HANDSHAKES)
+        self._connections: set[Connection] = set()
+        self._lock = threading.Lock()
         self._open = True
-        threading.Thread(target=self._accept, name="hub", daemon=True).start()
+        self._door = Door(host, port, self._key, self)
+        self.coordinates = Coordinates(host, self._door.port, self._key)
 
     def add(self, flow: str, station: Station) -> None:
         self._stations[flow] = station
@@ -110,48 +111,40 @@ class Hub:
             del self._stations[flow]
 
     def close(self) -> None:
-        self._open = False
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which `close` alone does not
-        self._listener.close()
+        """Invariant e."""
+        self._door.close()
+        with self._lock:
+            self._open = False
+            for connection in self._connections:
+                _shut(connection)
 
-    def _accept(self) -> None:
-        while self._open:
-            try:
-                raw, _ = self._listener.accept()
-            except OSError as error:
-                if self._open:
-                    self._complaints.name("control connections cannot be accepted", "", None, str(error))
-                    time.sleep(ACCEPT_AGAIN_S)
-                continue
-            self._handshakes.acquire()
-            try:
-                threading.Thread(target=self._serve, args=(raw,), name="hub-connection", daemon=True).start()
-            except RuntimeError as error:  # no threads left: the task dials again
-                self._complaints.name("control connections cannot be served", "", None, str(error))
-                raw.close()
-                self._handshakes.release()
-                time.sleep(ACCEPT_AGAIN_S)
+    def admit(self, raw: socket.socket) -> None:
+        """Somebody who has proved the key. Raises RuntimeError without a thread for it."""
+        threading.Thread(target=self._serve, args=(raw,), name="hub-connection", daemon=True).start()
 
     def _serve(self, raw: socket.socket) -> None:
         try:
-            with contextlib.ExitStack() as handshake:
-                handshake.callback(self._handshakes.release)
-                limit_waiting(raw, HANDSHAKE_S, SEND_S)
-                connection = Connection(raw.detach())
-                with connection:
-                    deliver_challenge(connection, self._key)
-                    answer_challenge(connection, self._key)
-                    hello = self._hello(connection)
-                    handshake.close()
-                    if hello is not None:
-                        self._converse(connection, hello)
-        except AuthenticationError:
-            log.warning("a control connection without the key was refused", fix="see which host reaches the driver")
+            limit_waiting(raw, HELLO_S, SEND_S)
+            with Connection(raw.detach()) as connection, self._listed(connection):
+                hello = self._hello(connection)
+                if hello is not None:
+                    self._converse(connection, hello)
         except (OSError, EOFError):
             pass  # the other side ended
         except Exception:  # top of a thread: a mistake of ours ends this connection, the task dials again
             log.exception("a control connection failed")
+
+    @contextlib.contextmanager
+    def _listed(self, connection: Connection) -> Iterator[None]:
+        with self._lock:
+            if not self._open:
+                raise EOFError
+            self._connections.add(connection)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
 
     def _hello(self, connection: Connection) -> protocol.TaskHello | protocol.PlannerHello | None:
         """None: refused, and told so."""

@@ -9,6 +9,7 @@ Flows come, change and go while it runs (`change`), each without the others noti
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from heliograph.flow.reach import check_begin, check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.tenure import settle
 from heliograph.health.status import FlowReport, FlowStatus, Generation, Scope, Word
+from heliograph.spark import security
 from heliograph.state.replicas import needed_by
 from heliograph.types import Flow
 
@@ -72,6 +74,7 @@ class Runner:
         self._master = master
         self._file, self._take_over = file, take_over
         self._settings = dict(spark_settings or {})
+        security.secured(master, self._settings)  # raises, before anything is opened
         self._epoch_seconds = epoch_seconds
         self._address = self._settings.get("spark.driver.host", "127.0.0.1")
         self._hub = Hub(self._address, int(self._settings.get(PORT_SETTING, "0")))
@@ -279,6 +282,8 @@ class Runner:
         return True
 
     def _end_one(self, coordinator: Coordinator, state: str, why: str) -> None:
+        """Top of a thread. A flow that cannot be ended in order is shown as failed: its tasks have been told to finish,
+        and stop by themselves once their driver has ended."""
         name = coordinator.flow.name
         while name not in self._charges and not self._stopping.wait(0.1):
             pass  # it was told before Spark had started
@@ -286,7 +291,13 @@ class Runner:
             charge = self._charges.get(name)
             if self._stopping.is_set() or charge is None or charge.coordinator is not coordinator or charge.ended:
                 return
-            charge.end(why, state=state)
+            try:
+                charge.end(why, state=state)
+            except Exception as error:
+                log.exception("the flow could not be ended in order", flow=name, fix="restart this process")
+                words = f"{why}; it could not be ended in order: {type(error).__name__}: {error}"
+                with contextlib.suppress(Exception):  # it is logged already; the process must not wait for this flow
+                    coordinator.query("failed", words)
             if all(one.ended for one in self._charges.values()) and not self._beating:
                 self._over.set()
 
@@ -353,6 +364,7 @@ class EngineOnce:
     """One Spark for flows that come one by one: started when the first of them needs it."""
 
     def __init__(self, master: str | None, settings: Mapping[str, str], address: str) -> None:
+        security.secured(master, settings)  # raises
         self._how = master, dict(settings), address
         self._lock = threading.Lock()
         self._engine: Engine | None = None

@@ -10,16 +10,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import structlog
+
 from heliograph.batch import Record
 from heliograph.errors import BrokerError, WireError
 from heliograph.mirror import incidents
-from heliograph.mirror.incidents import Book, Incident
+from heliograph.mirror.incidents import Book, Incident, NotAnIncident
 from heliograph.topiclog import TopicReader, TopicWriter
 from heliograph.types import Factor, TopicPartition
 from heliograph.wire import Client, NewTopic
 from heliograph.wire.codes import TOPIC_ALREADY_EXISTS, TOPIC_AUTHORIZATION_FAILED
 
+log = structlog.get_logger()
+
 APPEAR_S = 30.0
+NAMED = 200  # offsets of foreign records in one line
 DAY_MS = 86_400_000
 
 # What happened is kept for a quarter of a year: longer than any log a person goes back to, and never a growing burden.
@@ -108,11 +113,33 @@ class IncidentLog:
         """What is new, this flow's alone. The book keeps what the topic has lost: records that were passed over stay
         out of their producer id's count, whatever became of the topic. So a refold only adds."""
         found: list[Incident] = []
+        foreign: dict[str, list[int]] = {}  # why -> offsets
         for record in self._annals.news():
+            try:
+                incidents.read(record.key, record.value, self._alias)
+            except NotAnIncident as problem:
+                foreign.setdefault(str(problem), []).append(record.offset)
+                continue
             incident = self.book.add(record.key, record.value)
             if incident is not None and not self._annals.is_reread(record.offset):
                 found.append(incident)
+        self._name(foreign)
         return found
+
+    def _name(self, foreign: Mapping[str, Sequence[int]]) -> None:
+        """Records that are not ours, each once."""
+        for why, offsets in foreign.items():
+            new = [offset for offset in offsets if not self._annals.is_reread(offset)]
+            if new:
+                log.warning(
+                    "records that are not ours: passed over",
+                    topic=self._annals.tp.topic,
+                    partition=self._annals.tp.partition,
+                    offsets=new[:NAMED],
+                    records=len(new),
+                    why=why,
+                    fix="find out who else writes to this topic: only mirrors should",
+                )
 
 
 def why_not(error: WireError, topic: str) -> str:

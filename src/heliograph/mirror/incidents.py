@@ -32,6 +32,8 @@ from heliograph.mirror.positions import OFFSETS
 from heliograph.types import TopicPartition
 
 NAME = "HeliographIncident"
+# Of one incident, which is about one batch: a record has 7 bytes at least, so this is a batch of 14 MB of empty ones.
+MOST_REFUSED = 2_000_000
 
 
 class Kind(StrEnum):
@@ -118,32 +120,57 @@ def encode(incident: Incident) -> bytes:
     return msgspec.json.encode(value)
 
 
+class NotAnIncident(ValueError):
+    """A record of the topic that nobody of us wrote, and why it makes no sense."""
+
+
 def decode(key: bytes | None, value: bytes | None, source_alias: str) -> Incident | None:
     """None for other clusters' records and for nonsense."""
     try:
+        return read(key, value, source_alias)
+    except NotAnIncident:
+        return None
+
+
+def read(key: bytes | None, value: bytes | None, source_alias: str) -> Incident | None:
+    """None for other clusters' records. Raises NotAnIncident."""
+    try:
         name, about = msgspec.json.decode(key or b"")
         fields = msgspec.json.decode(value or b"")
-        if name != NAME or about["cluster"] != source_alias:
+        if name != NAME:
+            raise NotAnIncident("its key is no incident's")
+        if about["cluster"] != source_alias:
             return None
         kind, id_ = Kind(about["kind"]), about["id"]
         numbers = (about["partition"], about["from"], fields["next"], fields["remotePartition"], fields["at"])
         texts = (about["topic"], fields["policy"], fields["why"], fields["remote"])
-        if not all(map(_offset, numbers)) or not all(isinstance(text, str) for text in texts):
-            return None
-        offsets = tuple((int(at), int(length)) for at, length in fields.get("offsets", ()))
-        end, was = (int(number) for number in fields.get("target", (-1, -1)))
-        producer = int(fields.get("producer", -1))
+        offsets = tuple((at, length) for at, length in fields.get("offsets", ()))
+        end, was = fields.get("target", (-1, -1))
+        producer = fields.get("producer", -1)
         topic_id = UUID(id_) if id_ else None
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
-        return None
-    if any(at < 0 or length < 1 for at, length in offsets):
-        return None
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as problem:
+        raise problem if isinstance(problem, NotAnIncident) else NotAnIncident("it is no incident") from problem
+    if not all(map(_offset, (*numbers, *(one for run in offsets for one in run)))):
+        raise NotAnIncident("it has numbers that are no offsets")
+    if not all(isinstance(text, str) for text in texts):
+        raise NotAnIncident("it has texts that are none")
+    if not all(number == -1 or _offset(number) for number in (end, was, producer)):
+        raise NotAnIncident("it has numbers that are no offsets")
+    _check_runs(offsets)
     partition, first, next_offset, remote_partition, at_ms = numbers
     topic, policy, why, remote = texts
     return Incident(
         *(kind, TopicPartition(topic, partition), topic_id, first, next_offset, policy, why),
         *(TopicPartition(remote, remote_partition), at_ms, offsets, (end, was), producer),
     )
+
+
+def _check_runs(offsets: tuple[tuple[int, int], ...]) -> None:
+    """Readers hold every offset of them in memory: one run of 2^62 would be the end of the process."""
+    if any(length < 1 or at + length > OFFSETS for at, length in offsets):
+        raise NotAnIncident("it has runs of offsets that cannot be")
+    if sum(length for _, length in offsets) > MOST_REFUSED:
+        raise NotAnIncident(f"it names more than {MOST_REFUSED:,} refused records, which no batch holds")
 
 
 def _offset(value: object) -> TypeGuard[int]:

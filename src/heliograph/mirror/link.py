@@ -1,6 +1,6 @@
 """A task's connection to its flow's driver: reports one way, instructions the other (`mirror.protocol`).
 
-Both ends prove that they know the key (an HMAC challenge each way, by the standard library) before anything is said.
+Both ends prove that they know the key before anything is said (`mirror.handshake`).
 
 Invariants:
   a. The driver counts as there until GONE_AFTER_S after the task *sent* the last ping that was answered. Messages that
@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
-import struct
 import threading
 import time
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
 import structlog
 
 from heliograph.errors import EngineError
-from heliograph.mirror import protocol
+from heliograph.mirror import handshake, protocol
 from heliograph.mirror.assignment import Coordinates
 from heliograph.mirror.inbox import Complaints, Inbox
 from heliograph.mirror.protocol import BadMessage, DriverMessage, FromTask, Ping, Pong, Positions, Refused, TaskHello
@@ -241,27 +239,20 @@ class Link:
             began, connection = self._dial()
         except (OSError, EOFError, AuthenticationError):
             return
+        except Exception:  # top of a thread: logged; the next one dials again
+            log.exception("dialling the coordinator failed unexpectedly", flow=self._hello.flow)
+            return
         self._dialled.append((began, connection))
         if self._closed:
             connection.close()
 
     def _dial(self) -> tuple[float, Connection]:
         began = time.monotonic()
-        raw = socket.create_connection((self._coordinates.host, self._coordinates.port), timeout=CALL_S)
-        raw.settimeout(None)
-        limit_waiting(raw, CALL_S, CALL_S)
-        connection = Connection(raw.detach())
+        where = self._coordinates
+        connection = handshake.connect(where.host, where.port, where.key, timeout_s=CALL_S, later_s=CALL_S)
         try:
-            answer_challenge(connection, self._coordinates.key)
-            deliver_challenge(connection, self._coordinates.key)
             connection.send_bytes(protocol.encode(self._hello))
         except BaseException:
             connection.close()
             raise
         return began, connection
-
-
-def limit_waiting(raw: socket.socket, receive_s: float, send_s: float) -> None:
-    """By the kernel, for blocking reads and writes of the descriptor, which then raise OSError. 0: for ever."""
-    for option, seconds in ((socket.SO_RCVTIMEO, receive_s), (socket.SO_SNDTIMEO, send_s)):
-        raw.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000)))

@@ -18,9 +18,18 @@ if __name__ == "__main__":
 
         import heliograph.spark.source  # noqa: F401
         from heliograph.mirror import task
+        from heliograph.textlog import text_renderers
 
         # Standard output belongs to Spark's protocol.
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                *text_renderers(colors=False),
+            ],
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
         task.warm()
         # What is imported stays: looking through it would stop a task for 80 ms now and then, and unshare its pages.
         gc.freeze()

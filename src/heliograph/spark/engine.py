@@ -28,7 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from heliograph.cache import SPARK_FOLDER
 from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
-from heliograph.spark import archive
+from heliograph.spark import archive, security
 from heliograph.spark.source import NAME, FlowSource
 
 LOCK = "lock"  # in the folder of a process
@@ -84,7 +84,7 @@ class Engine:
             "spark.task.maxFailures": str(TASK_FAILURES),
             "spark.pyspark.python": sys.executable,
             "spark.pyspark.driver.python": sys.executable,
-            **settings,
+            **security.secured(master, settings),
         }
         quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         options = [chosen.get("spark.driver.extraJavaOptions", ""), quiet, _classes(record)]
@@ -94,7 +94,7 @@ class Engine:
         archive.settle_home()
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)  # a JVM that only puts the real one's command together
         try:
-            self.session = self._open(SparkConf(loadDefaults=False).setAll(list(chosen.items())))
+            self.session = self._open(chosen)
         except (Py4JError, PySparkException, OSError) as error:
             said = self._last_words()
             self._remove_folder()
@@ -105,10 +105,13 @@ class Engine:
         self._names: dict[str, str] = {}  # flow -> what its data source is registered as
         self._registering = threading.Lock()
 
-    def _open(self, conf: SparkConf) -> SparkSession:
+    def _open(self, chosen: Mapping[str, str]) -> SparkSession:
+        # The gateway's settings are arguments of the JVM; secrets follow over the gateway.
+        launch = SparkConf(loadDefaults=False).setAll(list(security.fit_for_argv(chosen).items()))
         # The JVM's and the workers' own words go to a file: our terminal shows a table.
         with (self._folder / "spark.log").open("wb") as words:
-            gateway = launch_gateway(conf, {"stdout": words, "stderr": words})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(launch, {"stdout": words, "stderr": words})  # type: ignore[no-untyped-call]
+        conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
     def _last_words(self) -> str:

@@ -8,17 +8,19 @@ bytes never leave that process towards the JVM.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
+from heliograph.mirror import handshake
 from heliograph.mirror.assignment import Assignment
 from heliograph.mirror.protocol import AskLastEpoch, AskNextEpoch, AskPlan, PlannerHello, Question, encode
 
 NAME = "heliograph"
+CONNECT_S = 10.0
 SCHEMA = (
     "flow string, topic string, partition int, remote_topic string, "
     "source_offset long, target_offset long, length long, bytes long"
@@ -67,8 +69,8 @@ class FlowReader(DataSourceStreamReader):
 
     def _ask(self, question: Question) -> Any:
         if self._connection is None:
-            address = (self._options["host"], int(self._options["port"]))
-            self._connection = Client(address, authkey=bytes.fromhex(self._options["token"]))
+            host, port, key = self._options["host"], int(self._options["port"]), bytes.fromhex(self._options["token"])
+            self._connection = handshake.connect(host, port, key, timeout_s=CONNECT_S, later_s=0)
             self._connection.send_bytes(encode(PlannerHello(self._options["flow"])))
         self._connection.send_bytes(encode(question))
         return self._connection.recv()

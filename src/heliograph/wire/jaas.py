@@ -14,7 +14,8 @@ _CONTROL_FLAGS = {"required", "requisite", "sufficient", "optional"}
 # The escapes of Java's StreamTokenizer; any other character after a backslash stands for itself.
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _TOKEN = re.compile(
-    r"""\s+ | //[^\n]* | /\*.*?\*/
+    # A comment that is not closed reaches to the end, as in Java; else each of many `/*` would be searched to the end.
+    r"""\s+ | //[^\n]* | /\*.*?(?:\*/|\Z)
       | (?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
       | (?P<sign>[=;])
       | (?P<word>[^\s=;"']+)""",

@@ -106,15 +106,23 @@ def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> str:
 
 
 def _certificates(data: bytes, kind: str, password: str | None, key: str, password_key: str) -> list[bytes]:
-    """Every certificate of a trust store, as DER. Java trusts the first of a key entry's chain as well."""
+    """What a trust store makes trusted, as DER: its trusted entries, and the first of each key entry's chain, as Java
+    has it."""
     if kind == "JKS":
         store = _open_jks(data, password, key, password_key)
         return [*store.certificates, *(entry.chain[0] for entry in store.keys if entry.chain)]
     opened = _open_pkcs12(data, password, key, password_key)
-    found = [entry.certificate for entry in opened.additional_certs]
+    found = [entry for entry in opened.additional_certs if opened.key is None or _is_trusted_entry(entry)]
     if opened.cert is not None:
-        found.append(opened.cert.certificate)
-    return [certificate.public_bytes(Encoding.DER) for certificate in found]
+        found.append(opened.cert)
+    return [entry.certificate.public_bytes(Encoding.DER) for entry in found]
+
+
+def _is_trusted_entry(entry: pkcs12.PKCS12Certificate) -> bool:
+    """Of a store with a key: whether this is an entry by itself, and not of the key's chain, whose issuers Java does
+    not trust. Java tells them apart by an attribute that cryptography does not show, and by their names: an entry's is
+    its alias; one in a chain is named by its subject (keytool), or not at all (openssl)."""
+    return bool(entry.friendly_name) and b"=" not in (entry.friendly_name or b"")
 
 
 # -- who we are ------------------------------------------------------------------------------------------------------
