@@ -21,8 +21,10 @@ from heliograph.connect import records
 from heliograph.connect.asking import Sight
 from heliograph.connect.endpoints import ENDPOINTS
 from heliograph.connect.service import Api, Service
-from heliograph.http.guard import Guard, User, digest
+from heliograph.http.guard import Guard
+from heliograph.http.passwords import digest
 from heliograph.http.server import Server
+from heliograph.http.users import User
 from tests.unit.test_connect_api import SOURCE, Memory
 
 # How often each operation is asked with random data. A number of questions and not of seconds: on a busy machine the

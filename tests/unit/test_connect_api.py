@@ -27,9 +27,12 @@ from heliograph.connect.records import Status
 from heliograph.connect.service import Api as connect_api
 from heliograph.connect.service import Service
 from heliograph.connect.shapes import offsets_json
-from heliograph.http.guard import Guard, User, digest
+from heliograph.http.guard import Guard
+from heliograph.http.hosts import Hosts
 from heliograph.http.message import Request
+from heliograph.http.passwords import digest
 from heliograph.http.server import Server
+from heliograph.http.users import User
 from tests.unit.test_config_connectors import FIELD, PROVIDER, config
 
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
@@ -117,7 +120,7 @@ class Api:
 @pytest.fixture(scope="module")
 def _server() -> Iterator[tuple[Server, Memory]]:
     memory = Memory()
-    server = Server("127.0.0.1", 0, connect_api(Service(memory).routes()))
+    server = Server("127.0.0.1", 0, connect_api(Service(memory).routes()), hosts=Hosts(more=["connect"]))
     server.start()
     yield server, memory
     server.close()

@@ -22,6 +22,12 @@ from heliograph.cli.logs import log_options
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
 @click.option("--users", type=click.Path(path_type=Path), help="Who may: a file that `heliograph users` writes.")
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback although nobody is asked for a password.")
+@click.option(
+    *("--allow-host", "allowed_hosts"),
+    multiple=True,
+    metavar="NAME",
+    help="A further name that requests may call this server by; may be repeated.",
+)
 @log_options
 def command(
     file: Path,
@@ -31,6 +37,7 @@ def command(
     seconds: float | None,
     users: Path | None,
     insecure: bool,
+    allowed_hosts: tuple[str, ...],
 ) -> int:
     """Run MirrorMaker 2's connectors as FILE says, a connect-distributed.properties of Kafka Connect.
 
@@ -54,7 +61,7 @@ def command(
     with watch.stopping() as stop:
         how = {"master": master, "spark_settings": spark_settings(settings), "epoch_seconds": epoch_seconds}
         node = Node(found, **how, name=str(file.absolute()))  # type: ignore[arg-type]
-        serving = Serving(node, users=users, insecure=insecure)
+        serving = Serving(node, users=users, insecure=insecure, allowed_hosts=allowed_hosts)
         try:
             serving.start()
             for url in serving.urls:

@@ -33,6 +33,7 @@ class Config:
     warnings: tuple[str, ...] = ()
     heartbeat_only: tuple[Flow, ...] = ()  # pairs that MM2 would write heartbeats for without copying anything
     explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)  # by flow name and by alias
+    https: Mapping[str, str] = field(default_factory=dict)  # `listeners.https.`, without that: TLS of `run --http`
 
     def serving(self, targets: Sequence[str]) -> Config:
         """Only the flows into these clusters (`--clusters`, as MM2's own start script has it); none named: all."""
