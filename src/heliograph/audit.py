@@ -17,4 +17,9 @@ def record(who: str, where: str, what: str, outcome: int | str, **more: object) 
     log = structlog.wrap_logger(
         made["logger_factory"](), wrapper_class=structlog.make_filtering_bound_logger(logging.INFO)
     )
-    log.info("audit", who=who, where=where, what=what, outcome=outcome, **more)
+    log.info("audit", who=_printable(who), where=where, what=_printable(what), outcome=outcome, **more)
+
+
+def _printable(text: str) -> str:
+    """Names come from outside: on a terminal they must not move the cursor, nor begin a line of their own."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -164,9 +164,9 @@ def steering(runner: Runner, file: Path, applying: Applying | None, end: Callabl
     from heliograph.cli.applying import on_hangup
     from heliograph.control.server import Server
     from heliograph.errors import ControlError
-    from heliograph.flow.steering import Steering
+    from heliograph.flow.steering import CHANGES, Steering
 
-    server = Server(file, Steering(runner, applying.apply).answer)
+    server = Server(file, Steering(runner, applying.apply).answer, audited=CHANGES)
     try:
         server.start()
     except ControlError as error:  # copying matters more
