@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import stat
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.typing import EventDict
 
 from heliograph.control import server as serving
 from heliograph.control.client import processes, speak
@@ -74,6 +76,30 @@ def test_a_request_is_answered_and_errors_keep_their_name(ear: Ear) -> None:
     with pytest.raises(ControlError, match="no such flow") as caught:
         speak(place, {"do": "fail"}, 5)
     assert (caught.value.condition, caught.value.fix) == ("FLOW", "name another")
+
+
+def test_changes_are_logged_with_who_made_them_by_the_kernels_word(logs: list[EventDict]) -> None:
+    """E10. `by` is what the other side says of itself; the log has what the kernel says."""
+    server = Server(FILE, Ear().answer, audited=("pause", "fail", "break"))
+    server.start()
+    try:
+        (place,) = places(FILE)
+        speak(place, {"do": "pause", "flow": "us->eu", "topic": "orders", "partition": 3, "by": "mallory"}, 5)
+        speak(place, {"do": "about"}, 5)
+        for word in ("fail", "break"):
+            with pytest.raises(ControlError):
+                speak(place, {"do": word, "flow": "us->eu"}, 5)
+    finally:
+        server.close()
+    lines = [line for line in logs if line["event"] == "audit"]
+    assert [(line["what"], line["outcome"]) for line in lines] == [
+        ("pause us->eu orders:3", "done"),
+        ("fail us->eu", "refused: FLOW"),
+        ("break us->eu", "failed"),
+    ]
+    name = pwd.getpwuid(os.getuid()).pw_name
+    assert {line["who"] for line in lines} == {f"{name} (uid {os.getuid()}, pid {os.getpid()})"}
+    assert {line["where"] for line in lines} == {"control socket"}
 
 
 def test_a_mistake_of_ours_is_said_and_the_next_one_is_served(ear: Ear) -> None:

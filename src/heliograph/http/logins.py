@@ -123,7 +123,8 @@ class Logins:
         with self._lock:
             said = self._logged.of("").take()
         if said:
-            log.warning("a login was refused: no such user, or another password", user=name[:64], where=client)
+            shown = "".join(letter if letter.isprintable() else "?" for letter in name[:64])
+            log.warning("a login was refused: no such user, or another password", user=shown, where=client)
 
 
 def too_many(why: str, seconds: int) -> Refused:
