@@ -24,6 +24,7 @@ from heliograph.connect.asking import Offsets, Sight
 from heliograph.connect.endpoints import ENDPOINTS
 from heliograph.connect.openapi import description
 from heliograph.connect.service import Api, Service
+from heliograph.http import logins
 from heliograph.http.guard import Guard
 from heliograph.http.message import Request
 from heliograph.http.passwords import digest
@@ -99,8 +100,10 @@ class Scene:
 
 
 @pytest.fixture(params=[False, True], ids=["open", "secured"])
-def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     secured = bool(request.param)
+    monkeypatch.setattr(logins, "CLIENT_BURST", 1e6)  # here guesses are many, and each is to be told 401
+    monkeypatch.setattr(logins, "USER_BURST", 1e6)
     users = {role: User(role, role, digest(SECRET)) for role in ROLES} if secured else None
     memory = Lasting()
     heard = Heard(Service(memory, secured=secured).routes(), Guard(users))

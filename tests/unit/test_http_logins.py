@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -77,10 +78,11 @@ def test_a_flood_of_wrong_passwords_from_one_address_keeps_no_right_one_out(guar
     """E10: two slots, taken in the order of arrival: who guessed without a pause kept everybody out."""
     hashing.open.clear()
     ended = threading.Event()
+    guess = itertools.count()
 
     def flood() -> None:
         while not ended.is_set():
-            outcome(guard, "alice", "wrong", "10.0.0.66")
+            outcome(guard, "alice", f"wrong {next(guess)}", "10.0.0.66")
 
     threads = [threading.Thread(target=flood, daemon=True) for _ in range(20)]
     for thread in threads:
@@ -93,7 +95,9 @@ def test_a_flood_of_wrong_passwords_from_one_address_keeps_no_right_one_out(guar
     hashing.open.set()
     friend.join(30)
     assert found == [200]
-    wait_until(lambda: outcome(guard, "alice", "wrong", "10.0.0.66") == 429, what="the flood is told to wait")
+    wait_until(
+        lambda: outcome(guard, "alice", f"wrong {next(guess)}", "10.0.0.66") == 429, what="the flood is told to wait"
+    )
     assert outcome(guard, "bob", "bob", "10.0.0.2") == 200
     ended.set()
     for thread in threads:
@@ -103,7 +107,7 @@ def test_a_flood_of_wrong_passwords_from_one_address_keeps_no_right_one_out(guar
 
 def test_guesses_from_everywhere_do_not_keep_out_who_was_here_before(guard: Guard, hashing: Hashing) -> None:
     assert outcome(guard, "alice", "alice", "10.9.9.9") == 200
-    statuses = [outcome(guard, "alice", "wrong", f"10.0.{n // 200}.{n % 200}") for n in range(300)]
+    statuses = [outcome(guard, "alice", f"wrong {n}", f"10.0.{n // 200}.{n % 200}") for n in range(300)]
     assert statuses[0] == 401
     assert statuses[-1] == 429, "one user's password is not guessed by a thousand machines"
     guard._logins._remembered.clear()  # type: ignore[union-attr]
@@ -114,6 +118,13 @@ def test_guesses_from_everywhere_do_not_keep_out_who_was_here_before(guard: Guar
 def test_a_scraper_pays_once(guard: Guard, hashing: Hashing) -> None:
     assert [outcome(guard, "alice", "alice", "10.0.0.1") for _ in range(50)] == [200] * 50
     assert len(hashing.tried) == 1
+
+
+def test_a_scraper_with_an_old_password_is_told_so_each_time_and_pays_once(guard: Guard, hashing: Hashing) -> None:
+    """It is no flood of guesses: others at its address, a proxy say, are not kept out because of it."""
+    assert [outcome(guard, "alice", "old", "10.0.0.1") for _ in range(50)] == [401] * 50
+    assert len(hashing.tried) == 1
+    assert outcome(guard, "alice", "alice", "10.0.0.1") == 200
 
 
 def test_what_was_right_is_forgotten_after_a_minute_and_with_the_file(
@@ -167,8 +178,8 @@ def test_decoys_have_the_kinds_of_the_file_and_each_name_always_the_same(monkeyp
 
 def test_health_is_answered_while_passwords_wait(guard: Guard, hashing: Hashing) -> None:
     """What anybody may ask is not refused for want of a verdict."""
-    for _ in range(40):
-        outcome(guard, "alice", "wrong", "10.0.0.66")
+    for n in range(40):
+        outcome(guard, "alice", f"wrong {n}", "10.0.0.66")
     who = asyncio.run(guard.identify(asked("alice", "wrong", "10.0.0.66"), "anybody"))
     assert guard.require(who, "anybody").role == "anybody"
     with pytest.raises(Refused) as refused:

@@ -119,8 +119,8 @@ class Guard:
         name, secret = _credentials(header)
         if not name:
             return None
-        user = self._logins.remembered(header)
-        if user is not None:
+        verified, user = self._logins.remembered(header)
+        if verified:
             return _identity(user)
         return self._logins.verify(request.client, name, secret, header)
 

@@ -5,8 +5,9 @@ argon2 takes 64 MiB and a tenth of a second by design, so whoever sends password
 Invariants:
   a. At most two are verified at a time: one for clients from which the same user logged in rightly within a day, one
      for all others, where clients take turns (`pool`). A flood of strangers never delays whoever was here before.
-  b. A secret that was right is not verified again for REMEMBERED_S: of it a keyed digest is kept, no secret. It counts
-     for the users file it was found right by, and for no later one.
+  b. A secret that was verified, right or wrong, is not verified again for REMEMBERED_S: a keyed digest of it is kept,
+     no secret. It counts for the users file it was verified by, and for no later one. So neither a scraper nor one
+     with an old password makes argon2 run at each request, and the latter is no flood.
   c. Wrong secrets are limited by client and by user. What one client may do in a minute is less than a user's limit,
      so that one client cannot use it up. Right ones cost nothing. Known pairs (a) have a limit of their own.
   d. Unknown names are treated as known ones in all of this, and take as long.
@@ -46,7 +47,7 @@ class Logins:
         self._users = users
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()
-        self._remembered: dict[bytes, tuple[float, int, User]] = {}
+        self._remembered: dict[bytes, tuple[float, int, User | None]] = {}  # until when, of which file; None: wrong
         self._known: dict[tuple[str, str], float] = {}  # client and user -> until when
         self._by_client = Buckets(CLIENT_PER_SECOND, CLIENT_BURST)
         self._by_user = Buckets(USER_PER_SECOND, USER_BURST)
@@ -55,13 +56,13 @@ class Logins:
         self._strangers = Pool("login", 1, waiting_each=WAITING_EACH, waiting=WAITING)
         self._visitors = Pool("login-known", 1, waiting_each=WAITING_EACH, waiting=WAITING)
 
-    def remembered(self, header: str) -> User | None:
-        """Whoever was let in by this header a short while ago."""
+    def remembered(self, header: str) -> tuple[bool, User | None]:
+        """Whether this header was verified a short while ago, and who was let in by it."""
         with self._lock:
             found = self._remembered.get(self._mark(header))
         if found is None or found[0] < time.monotonic() or found[1] != self._users.version:
-            return None
-        return found[2]
+            return False, None
+        return True, found[2]
 
     def verify(self, client: str, name: str, secret: str, header: str) -> Future[User | None]:
         """None: no such user, or another password. Raises Refused for too many tries."""
@@ -86,11 +87,14 @@ class Logins:
             right = passwords.fits(secret, hash_)
             if user is None or not right:
                 self._log_wrong(client, name)
+                with self._lock:
+                    self._remember(header, version, None)
                 return None
             with self._lock:
                 for bucket in taken:
                     bucket.give_back()
-                self._remember(header, client, version, user)
+                self._remember(header, version, user)
+                self._know(client, user.name)
             return user
 
         try:
@@ -105,16 +109,18 @@ class Logins:
         self._strangers.close()
         self._visitors.close()
 
-    def _remember(self, header: str, client: str, version: int, user: User) -> None:
-        now = time.monotonic()
+    def _remember(self, header: str, version: int, user: User | None) -> None:
         if len(self._remembered) >= REMEMBERED:
             self._remembered.clear()
+        self._remembered[self._mark(header)] = time.monotonic() + REMEMBERED_S, version, user
+
+    def _know(self, client: str, name: str) -> None:
+        now = time.monotonic()
         if len(self._known) >= KNOWN:
             self._known = {pair: until for pair, until in self._known.items() if until > now}
             if len(self._known) >= KNOWN:
                 self._known.clear()
-        self._remembered[self._mark(header)] = now + REMEMBERED_S, version, user
-        self._known[client, user.name] = now + KNOWN_S
+        self._known[client, name] = now + KNOWN_S
 
     def _mark(self, header: str) -> bytes:
         return hmac.digest(self._key, header.encode("utf-8", "surrogatepass"), "sha256")
