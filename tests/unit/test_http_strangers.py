@@ -21,6 +21,7 @@ from structlog.typing import EventDict
 from heliograph.embedded.certificates import Authority
 from heliograph.errors import ConfigError
 from heliograph.http import application, deadlines
+from heliograph.http import guard as guards
 from heliograph.http.connections import Connections, network
 from heliograph.http.guard import Guard
 from heliograph.http.hosts import Hosts
@@ -157,6 +158,20 @@ def test_health_is_answered_while_every_handler_waits_for_kafka(server: Server) 
     for one in waiting:
         assert one.recv(100).startswith(b"HTTP/1.1 200 ")
         one.close()
+
+
+def test_health_is_answered_when_others_have_used_up_what_all_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe that is told 429 restarts a process that is well."""
+    monkeypatch.setattr(guards, "BURST", 3.0)
+    monkeypatch.setattr(guards, "PER_SECOND", 0.001)
+    server = Server("127.0.0.1", 0, Router(ROUTES, Guard(None)))
+    server.start()
+    try:
+        statuses = [status(server, "Host: localhost", path="/nowhere") for _ in range(5)]
+        assert statuses == [404] * 3 + [429] * 2
+        assert is_well(server)
+    finally:
+        server.close()
 
 
 def test_more_requests_than_may_wait_are_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ class Table:
         guard = self._router.guard
         if guard is None:
             return OPEN
-        guard.count(match.request)
+        guard.count(match.request, alone=match.route.prompt and match.route.role == "anybody")
         who = await guard.identify(match.request, match.route.role)
         try:
             return guard.require(who, match.route.role)
