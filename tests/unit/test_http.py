@@ -15,6 +15,7 @@ import h11
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from structlog.typing import EventDict
 
 from heliograph.errors import ConfigError
 from heliograph.health.status import FlowReport, FlowStatus, Order, ParkedPartition
@@ -358,6 +359,17 @@ def test_closing_ends_connections_and_the_port(server: Server) -> None:
         assert connection.recv(100) == b""
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.port), timeout=1)
+
+
+def test_closing_with_a_request_in_its_handler_is_no_fault(
+    server: Server, logs: list[EventDict], caplog: pytest.LogCaptureFixture
+) -> None:
+    (asked,) = held(server, 1, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+    wait_until(lambda: not server.connections._waiting, what="the request in its handler")
+    server.close()
+    assert asked.recv(100) == b""
+    asked.close()
+    assert (logs, caplog.records) == ([], [])
 
 
 def test_a_server_that_never_started_frees_its_port() -> None:

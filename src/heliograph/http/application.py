@@ -12,6 +12,7 @@ Starlette has the outer frame: further routes (streams, files) stand beside the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -42,7 +43,18 @@ def application(router: Router, hosts: Hosts, handlers: Pool, prompt: Pool, more
     made = Starlette(routes=[*more], middleware=[Middleware(OwnNames, hosts=hosts), Middleware(OwnPages)])
     made.router.redirect_slashes = False
     made.router.default = Table(router, handlers, prompt)  # a Mount would leave out paths with an escaped line end
-    return made
+    return Closing(made)
+
+
+class Closing:
+    """Requests that are cut off when the server closes end in silence: uvicorn would log each as a fault."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._app(scope, receive, send)
 
 
 class OwnNames:
