@@ -134,6 +134,20 @@ def test_garbage_is_answered_with_what_is_wrong(ear: Ear, data: bytes, words: st
     assert raw(b'{"do": "x"}\n') == {"done": "x"}
 
 
+def test_a_machine_without_threads_does_not_end_the_acceptor(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E7: acceptors died of it, and the process was deaf from then on."""
+
+    def no_thread(*_arguments: Any, **_more: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(serving.threading, "Thread", no_thread)
+        with connect(place_of(FILE, os.getpid())) as connection:
+            connection.settimeout(10)
+            assert connection.recv(1) == b""
+    assert raw(b'{"do": "x"}\n') == {"done": "x"}
+
+
 def test_half_a_line_holds_nobody(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REQUEST_S", 0.2)
     assert "not whole within 0.2 s" in raw(b'{"do": ', end=False)["error"]["message"]

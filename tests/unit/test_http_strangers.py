@@ -175,13 +175,20 @@ def test_health_is_answered_when_others_have_used_up_what_all_may_ask(monkeypatc
 
 
 def test_more_requests_than_may_wait_are_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server._handlers, "_waiting_each", 2)
     held = []
-    for number in range(application.HANDLERS + 2):
+
+    def ask_slowly() -> None:
         one = connected(server)
         one.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
         held.append(one)
-        wait_until(lambda n=number: server._handlers._started + server._handlers._queued > n, what="its turn")
+
+    pool = server._handlers
+    for _ in range(application.HANDLERS):
+        ask_slowly()
+    wait_until(lambda: (pool._started, pool._queued) == (application.HANDLERS, 0), what="all handlers busy")
+    monkeypatch.setattr(pool, "_waiting_each", 2)
+    ask_slowly()
+    ask_slowly()
     wait_until(lambda: server._handlers._queued == 2, what="a full queue")
     assert status(server, "Host: localhost", path="/slow") == 503
     assert is_well(server)

@@ -80,10 +80,14 @@ class Server:
                     return
                 time.sleep(0.1)  # out of descriptors, say: it passes
                 continue
-            if self._seats.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(connection,), name="control-one", daemon=True).start()
-            else:
+            if not self._seats.acquire(blocking=False):
                 connection.close()  # the other side reads an end and says so
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="control-one", daemon=True).start()
+            except RuntimeError:  # the machine has no thread left: it passes, and must not end the acceptor
+                self._seats.release()
+                connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
