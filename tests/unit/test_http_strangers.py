@@ -138,7 +138,12 @@ def test_the_refusal_names_the_setting_and_the_setting_helps() -> None:
     with pytest.raises(Refused, match=r"--allow-host evil\.example") as refused:
         hosts.require(Request("GET", "/", headers={"host": "evil.example"}))
     assert refused.value.status is HTTPStatus.MISDIRECTED_REQUEST
-    for wrong in ("http://x", "x:80", "", "a/b", "*"):
+    below = Hosts(more=[".mm2.svc.cluster.local"])
+    for host in ("mm2.svc.cluster.local", "worker-0.mm2.svc.cluster.local:8083"):
+        below.require(Request("GET", "/", headers={"host": host}))
+    with pytest.raises(Refused):
+        below.require(Request("GET", "/", headers={"host": "evilmm2.svc.cluster.local"}))
+    for wrong in ("http://x", "x:80", "", "a/b", "*", "."):
         with pytest.raises(ConfigError, match="not a host name"):
             Hosts(more=[wrong])
 

@@ -26,7 +26,7 @@ from heliograph.cli.logs import log_options
     *("--allow-host", "allowed_hosts"),
     multiple=True,
     metavar="NAME",
-    help="A further name that requests may call this server by; may be repeated.",
+    help="A further name that requests may call this server by (.example.org: all below it); may be repeated.",
 )
 @log_options
 def command(

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     *("--allow-host", "allowed_hosts"),
     multiple=True,
     metavar="NAME",
-    help="A further name that requests to --http may call this server by; may be repeated.",
+    help="A further name that requests to --http may use (.example.org: all below it); may be repeated.",
 )
 @click.option("--take-over", is_flag=True, help="Processes that run these flows let go of them; this one goes on.")
 @log_options

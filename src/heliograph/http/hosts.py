@@ -26,14 +26,19 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(:[0-9]{0,5})?")
 
 class Hosts:
     def __init__(self, *own: str, more: Iterable[str] = ()) -> None:
-        """`own`: addresses that are listened on and advertised; `more`: as the setting has them. Raises ConfigError."""
+        """`own`: addresses that are listened on and advertised; `more`: as the setting has them, one with a dot in
+        front for a domain and all names below it. Raises ConfigError."""
         self._names = {"localhost", _plain(platform.node()), *(_plain(name) for name in own)} - {""}
+        self._domains = [".localhost"]
         problems = []
         for name in more:
-            if _NAME.fullmatch(_plain(name)) or _is_address(_plain(name)):
-                self._names.add(_plain(name))
-            else:
-                problems.append(f"{SETTING} {name}: not a host name; give it without a port, e.g. connect.example.org")
+            plain = _plain(name)
+            if not _NAME.fullmatch(plain.removeprefix(".")) and not _is_address(plain):
+                why = "not a host name; give it without a port, e.g. connect.example.org or .example.org"
+                problems.append(f"{SETTING} {name}: {why}")
+            elif plain.startswith("."):
+                self._domains.append(plain)
+            self._names.add(plain.removeprefix("."))
         if problems:
             raise ConfigError(problems)
 
@@ -46,7 +51,7 @@ class Hosts:
         if match is None:
             raise bad("a Host header that is not HOST or HOST:PORT")
         name = _plain(match[1])
-        if name not in self._names and not name.endswith(".localhost") and not _is_address(name):
+        if name not in self._names and not name.endswith(tuple(self._domains)) and not _is_address(name):
             why = f"Host {name[:100]!r} is not a name of this server; if it is, start it with {SETTING} {name[:100]}"
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, why)
 
