@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.typing import EventDict
 
 from heliograph.cli.applying import Applying, on_hangup
 from heliograph.cli.steered import split
@@ -93,6 +94,15 @@ def test_a_bad_file_changes_nothing_and_is_remembered(file: Path) -> None:
     file.write_text(BASE)
     one.apply("kim")
     assert (runner.generation.refused, runner.generation.problem) == (3, "")
+
+
+def test_a_hangup_leaves_an_audit_line_whatever_comes_of_it(file: Path, logs: list[EventDict]) -> None:
+    one = applying(file, FakeRunner())
+    one.apply_quietly("SIGHUP")
+    file.write_text("clusters=us\nnonsense\n")
+    one.apply_quietly("SIGHUP")
+    lines = [(line["who"], line["what"], line["outcome"]) for line in logs if line["event"] == "audit"]
+    assert lines == [("SIGHUP", f"apply {file}", "done"), ("SIGHUP", f"apply {file}", "refused: CONFIG")]
 
 
 def test_clusters_that_cannot_be_reached_are_a_refusal_too(file: Path) -> None:

@@ -27,9 +27,13 @@ from heliograph.connect.records import Status
 from heliograph.connect.service import Api as connect_api
 from heliograph.connect.service import Service
 from heliograph.connect.shapes import offsets_json
-from heliograph.http.guard import Guard, User, digest
+from heliograph.http.guard import Guard
+from heliograph.http.hosts import Hosts
 from heliograph.http.message import Request
+from heliograph.http.notices import Notices
+from heliograph.http.passwords import digest
 from heliograph.http.server import Server
+from heliograph.http.users import User
 from tests.unit.test_config_connectors import FIELD, PROVIDER, config
 
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
@@ -117,7 +121,7 @@ class Api:
 @pytest.fixture(scope="module")
 def _server() -> Iterator[tuple[Server, Memory]]:
     memory = Memory()
-    server = Server("127.0.0.1", 0, connect_api(Service(memory).routes()))
+    server = Server("127.0.0.1", 0, connect_api(Service(memory).routes()), hosts=Hosts(more=["connect"]))
     server.start()
     yield server, memory
     server.close()
@@ -159,6 +163,23 @@ def test_health_tells_addresses_only_to_who_is_known() -> None:
         assert health()[0] == health(authorization="Bearer bob.b")[0] == code
         assert "secret-host" not in health()[1]
         assert "secret-host" in health(authorization="Bearer bob.b")[1]
+
+
+def test_health_tells_notices_only_to_who_is_known() -> None:
+    notices = Notices()
+    guard = Guard({"bob": User("bob", "reader", digest("b"))})
+    routes = connect_api(Service(Memory(), notices=notices).routes(), guard)
+
+    def message(**headers: str) -> str:
+        answer = routes.answer(Request("GET", "/health", headers=headers))
+        assert answer.status == 200, "a notice is no fault"
+        return str(json.loads(answer.body)["message"])
+
+    well = "Worker has completed startup and is ready to handle requests."
+    assert message() == message(authorization="Bearer bob.b") == well
+    notices.set("certificate", "the certificate ends within 7 days")
+    assert message() == well
+    assert message(authorization="Bearer bob.b") == f"{well} Notice: the certificate ends within 7 days"
 
 
 def test_what_is_not_there(api: Api) -> None:

@@ -14,9 +14,10 @@ from heliograph.cli.run import serving
 from heliograph.connect.flows import routes
 from heliograph.flow.helm import Steered
 from heliograph.health.status import FlowReport, FlowStatus, Generation, Order, Scope, Word
-from heliograph.http.guard import digest
+from heliograph.http.address import Address
 from heliograph.http.message import Request, Response
 from heliograph.http.pages import Pages
+from heliograph.http.passwords import digest
 from heliograph.http.routing import Router
 from heliograph.types import Cluster, Flow
 from tests.kit import wait_until
@@ -119,7 +120,7 @@ def test_beyond_loopback_flows_are_steered_by_users_only(
     file.write_text(f"alice admin {digest('a')}\n")
     flows: Any = Flows()
     flows.generation = Generation()
-    with serving(flows, (host, 0), file if users else None):
+    with serving(flows, Address(host, 0), file if users else None):
         said = capsys.readouterr().err
         port = re.search(r":(\d+)/metrics", said)
         assert port is not None

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from heliograph.connect.service import Api, Service
-from heliograph.http.message import Request, Response
+from heliograph.http.message import Request
+from heliograph.http.routing import Match
 from heliograph.http.server import Server
 from tests.broker.conversation import DATA
 from tests.unit.test_connect_api import SOURCE, Memory
@@ -29,9 +30,9 @@ class Heard(Api):
 
     calls: list[str]
 
-    def answer(self, request: Request) -> Response:
+    def find(self, request: Request) -> Match:
         self.calls.append(f"{request.method} {request.path}")
-        return super().answer(request)
+        return super().find(request)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import socket
 import stat
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.typing import EventDict
 
 from heliograph.control import server as serving
 from heliograph.control.client import processes, speak
@@ -79,6 +81,30 @@ def test_a_request_is_answered_and_errors_keep_their_name(ear: Ear) -> None:
     assert (caught.value.condition, caught.value.fix) == ("FLOW", "name another")
 
 
+def test_changes_are_logged_with_who_made_them_by_the_kernels_word(logs: list[EventDict]) -> None:
+    """E10. `by` is what the other side says of itself; the log has what the kernel says."""
+    server = Server(FILE, Ear().answer, audited=("pause", "fail", "break"))
+    server.start()
+    try:
+        (place,) = places(FILE)
+        speak(place, {"do": "pause", "flow": "us->eu", "topic": "orders", "partition": 3, "by": "mallory"}, 5)
+        speak(place, {"do": "about"}, 5)
+        for word in ("fail", "break"):
+            with pytest.raises(ControlError):
+                speak(place, {"do": word, "flow": "us->eu"}, 5)
+    finally:
+        server.close()
+    lines = [line for line in logs if line["event"] == "audit"]
+    assert [(line["what"], line["outcome"]) for line in lines] == [
+        ("pause us->eu orders:3", "done"),
+        ("fail us->eu", "refused: FLOW"),
+        ("break us->eu", "failed"),
+    ]
+    name = pwd.getpwuid(os.getuid()).pw_name
+    assert {line["who"] for line in lines} == {f"{name} (uid {os.getuid()}, pid {os.getpid()})"}
+    assert {line["where"] for line in lines} == {"control socket"}
+
+
 def test_a_mistake_of_ours_is_said_and_the_next_one_is_served(ear: Ear) -> None:
     (place,) = places()
     with pytest.raises(ControlError, match="ZeroDivisionError"):
@@ -108,6 +134,20 @@ def test_garbage_is_answered_with_what_is_wrong(ear: Ear, data: bytes, words: st
     else:
         assert words in answer["error"]["message"]
     assert not ear.heard
+    assert raw(b'{"do": "x"}\n') == {"done": "x"}
+
+
+def test_a_machine_without_threads_does_not_end_the_acceptor(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E7: acceptors died of it, and the process was deaf from then on."""
+
+    def no_thread(*_arguments: Any, **_more: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(serving.threading, "Thread", no_thread)
+        with connect(place_of(FILE, os.getpid())) as connection:
+            connection.settimeout(10)
+            assert connection.recv(1) == b""
     assert raw(b'{"do": "x"}\n') == {"done": "x"}
 
 

@@ -11,18 +11,22 @@ import threading
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
+import h11
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from structlog.typing import EventDict
 
 from heliograph.errors import ConfigError
 from heliograph.health.status import FlowReport, FlowStatus, Order, ParkedPartition
-from heliograph.http import server as server_module
-from heliograph.http.chunks import Chunks
-from heliograph.http.message import BODY_LIMIT_BYTES, HEAD_LIMIT_BYTES, Refused, Request, Response, parse_head
+from heliograph.http import deadlines
+from heliograph.http.address import Address, parse_address
+from heliograph.http.hosts import Hosts
+from heliograph.http.message import Refused, Request, Response
 from heliograph.http.pages import ILL_SHOWN, Pages
+from heliograph.http.parsing import BODY_LIMIT_BYTES, HEAD_LIMIT_BYTES, Parser, check_head
 from heliograph.http.routing import Route, Router
-from heliograph.http.server import Server, parse_address
+from heliograph.http.server import Server
 from tests.exposition import parse
 from tests.kit import wait_until
 from tests.unit.test_metrics import a_partition, a_report
@@ -38,19 +42,31 @@ def broken(request: Request, named: Mapping[str, str]) -> Response:
     raise ZeroDivisionError("oh")
 
 
+RELEASED = threading.Event()
+
+
+def slow(request: Request, named: Mapping[str, str]) -> Response:
+    """A handler that waits for Kafka, until the test lets it go."""
+    RELEASED.wait(60)
+    return Response()
+
+
 ROUTES = (
     Route("GET", "/echo", echo, ""),
     Route("GET", "/things/{name}/parts/{part}", echo, ""),
     Route("PUT", "/things/{name}", echo, ""),
     Route("GET", "/broken", broken, ""),
+    Route("GET", "/slow", slow, ""),
 )
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    one = Server("127.0.0.1", 0, Router(ROUTES), seats=4)
+    RELEASED.clear()
+    one = Server("127.0.0.1", 0, Router(ROUTES), limit=4, hosts=Hosts("127.0.0.1", more=["x"]))
     one.start()
     yield one
+    RELEASED.set()
     one.close()
 
 
@@ -111,7 +127,7 @@ def test_a_request_may_come_byte_by_byte(server: Server) -> None:
 def test_http_1_0_ends_after_one(server: Server) -> None:
     answer = say(server, b"GET /echo HTTP/1.0\r\n\r\n" * 2)
     assert answer.count(b"HTTP/1.1 200 OK") == 1
-    assert b"Connection: close" in answer
+    assert b"connection: close" in answer.lower()
 
 
 # -------------------- asked badly
@@ -191,11 +207,9 @@ def test_bad_requests_are_answered_and_the_connection_ends(server: Server, reque
 @given(st.binary(max_size=300))
 @example(b"GET / HTTP/1.1\r\nHost: [\r\nContent-Length: \xb2")
 @example(b"GET //[ HTTP/1.0")
-def test_any_bytes_are_a_request_or_refused(head: bytes) -> None:
+def test_any_bytes_are_a_head_or_refused(head: bytes) -> None:
     with contextlib.suppress(Refused):  # anything else is a fault
-        request, length = parse_head(head)
-        assert request.method
-        assert length is None or 0 <= length <= BODY_LIMIT_BYTES
+        check_head(head)
 
 
 # -------------------- bodies in chunks
@@ -203,7 +217,7 @@ def test_any_bytes_are_a_request_or_refused(head: bytes) -> None:
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_a_body_may_come_in_chunks(server: Server, step: int) -> None:
-    chunks = b"2\r\nhe\r\n3 ;a=b\r\nllo\r\n0\r\nX-Trailer: y\r\n\r\n"
+    chunks = b"2\r\nhe\r\n3;a=b\r\nllo\r\n0\r\nX-Trailer: y\r\n\r\n"
     request = CHUNKED + chunks + b"GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     answer = say(server, *(request[n : n + step] for n in range(0, len(request), step)))
     assert b'"body": 5' in answer
@@ -219,16 +233,31 @@ def test_who_asks_whether_to_go_on_is_told_so(server: Server) -> None:
         assert b'"body": 5' in connection.makefile("rb").read()
 
 
+def parse_all(parser: Parser, *pieces: bytes) -> list[object]:
+    """Every event of these bytes; Refused is raised."""
+    events: list[object] = []
+    for piece in pieces:
+        if piece:
+            parser.receive_data(piece)
+        while (event := parser.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+            events.append(event)
+    return events
+
+
+def body_of(events: list[object]) -> bytes:
+    return b"".join(bytes(event.data) for event in events if isinstance(event, h11.Data))
+
+
 @given(st.lists(st.binary(min_size=1, max_size=20), max_size=5), st.binary(max_size=9), st.integers(1, 7))
 def test_chunks_are_put_together_however_they_come(parts: list[bytes], behind: bytes, step: int) -> None:
     sent = b"".join(b"%X\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    chunks = Chunks()
-    pieces = [sent[n : n + step] for n in range(0, len(sent), step)]
-    assert [chunks.feed(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    assert (bytes(chunks.body), chunks.rest) == (b"".join(parts), b"")
-    whole = Chunks()
-    assert whole.feed(sent + behind)
-    assert (bytes(whole.body), whole.rest) == (b"".join(parts), behind)
+    parser = Parser()
+    events = parse_all(parser, CHUNKED, *(sent[n : n + step] for n in range(0, len(sent), step)))
+    assert isinstance(events[-1], h11.EndOfMessage)
+    assert (body_of(events), parser.holds_bytes) == (b"".join(parts), False)
+    whole = Parser()
+    assert body_of(parse_all(whole, CHUNKED + sent + behind)) == b"".join(parts)
+    assert whole.trailing_data[0] == behind
 
 
 @given(st.binary(max_size=60))
@@ -236,21 +265,29 @@ def test_chunks_are_put_together_however_they_come(parts: list[bytes], behind: b
 @example(b"00000001\r\nx\r\n0\r\n\r\n")
 def test_any_bytes_are_chunks_or_refused(data: bytes) -> None:
     with contextlib.suppress(Refused):
-        Chunks().feed(data)
+        parse_all(Parser(), CHUNKED, data)
+
+
+@given(st.binary(max_size=60), st.integers(1, 9))
+def test_any_bytes_are_requests_or_refused(data: bytes, step: int) -> None:
+    with contextlib.suppress(Refused):
+        parse_all(Parser(), *(data[n : n + step] for n in range(0, len(data), step)))
 
 
 def test_a_body_of_single_bytes_ends_somewhere() -> None:
-    chunks = Chunks()
+    parser = Parser()
+    parser.receive_data(CHUNKED + b"1\r\nx\r\n" * 300_000)
+    got: list[object] = []
     with pytest.raises(Refused, match="stand between them"):
-        chunks.feed(b"1\r\nx\r\n" * 300_000)
-    assert len(chunks.body) < BODY_LIMIT_BYTES // 4
+        got.extend(iter(parser.next_event, h11.NEED_DATA))
+    assert len(got) < BODY_LIMIT_BYTES // 4
 
 
 # -------------------- slow, silent, too many
 
 
 def test_a_request_that_never_ends_is_ended(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "REQUEST_S", 0.3)
+    monkeypatch.setattr(deadlines, "REQUEST_S", 0.3)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         stop = threading.Event()
 
@@ -272,29 +309,74 @@ def test_a_request_that_never_ends_is_ended(server: Server, monkeypatch: pytest.
 
 
 def test_a_connection_that_idles_is_closed_without_a_word(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "IDLE_S", 0.2)
+    monkeypatch.setattr(deadlines, "IDLE_S", 0.2)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         assert connection.recv(100) == b""
 
 
-def test_more_connections_than_seats_are_told_so(server: Server) -> None:
-    held = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(4)]
-    wait_until(lambda: len(server._taken) == 4, what="four connections")
+def held(server: Server, count: int, sent: bytes = b"") -> list[socket.socket]:
+    """Connections that are counted, silent or after a few bytes."""
+    made = []
+    for _ in range(count):
+        one = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        one.sendall(sent)
+        made.append(one)
+    wait_until(lambda: len(server.connections) >= count, what=f"{count} connections")
+    return made
+
+
+def test_more_connections_than_may_be_answered_are_told_so(server: Server) -> None:
+    asked = held(server, 4, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+    wait_until(lambda: not server.connections._waiting, what="four requests in their handlers")
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as fifth:
         assert fifth.recv(100).startswith(b"HTTP/1.1 503 ")
-    for one in held:
+    RELEASED.set()
+    for one in asked:
+        assert one.recv(100).startswith(b"HTTP/1.1 200 ")
         one.close()
-    wait_until(lambda: not server._taken, what="all seats free")
+    wait_until(lambda: not len(server.connections), what="all places free")
     assert ask(server, "GET", "/echo")[0].status == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /echo HTTP/1.1\r\nX: "], ids=["silent", "half a request"])
+def test_idle_connections_make_room_for_new_ones_the_longest_idle_first(server: Server, sent: bytes) -> None:
+    """E7: as many silent sockets as there were places silenced /health for half a minute."""
+    idle = held(server, 4, sent)
+    assert ask(server, "GET", "/echo")[0].status == 200
+    assert idle[0].recv(100) == b""
+    for one in idle[1:]:
+        one.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            one.recv(100)
+    for one in idle:
+        one.close()
 
 
 def test_closing_ends_connections_and_the_port(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-        wait_until(lambda: server._taken, what="the connection")
+        wait_until(lambda: len(server.connections), what="the connection")
         server.close()
         assert connection.recv(100) == b""
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.port), timeout=1)
+
+
+def test_closing_with_a_request_in_its_handler_is_no_fault(
+    server: Server, logs: list[EventDict], caplog: pytest.LogCaptureFixture
+) -> None:
+    (asked,) = held(server, 1, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+    wait_until(lambda: not server.connections._waiting, what="the request in its handler")
+    server.close()
+    assert asked.recv(100) == b""
+    asked.close()
+    assert (logs, caplog.records) == ([], [])
+
+
+def test_a_server_that_never_started_frees_its_port() -> None:
+    one = Server("127.0.0.1", 0, Router(ROUTES))
+    one.close()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", one.port), timeout=1)
 
 
 def test_a_port_that_is_taken_is_a_config_error(server: Server) -> None:
@@ -317,17 +399,26 @@ def test_a_port_that_is_taken_is_a_config_error(server: Server) -> None:
     ],
 )
 def test_loopback_needs_no_leave(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
+    found = parse_address(text)
+    assert (found.host, found.port, found.tls) == (*address, False)
+
+
+def test_https_is_said_in_the_address() -> None:
+    assert parse_address("https://8443") == Address("127.0.0.1", 8443, True)
+    assert parse_address("https://0.0.0.0:8443/", insecure=True) == Address("0.0.0.0", 8443, True)
+    assert parse_address("http://8083") == Address("127.0.0.1", 8083)
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:8083", "[::]:8083", "10.0.0.1:1", "example.org:80"])
 def test_beyond_loopback_only_when_told_so(text: str) -> None:
     with pytest.raises(ConfigError, match="--insecure"):
         parse_address(text)
-    assert parse_address(text, insecure=True)[1] in (8083, 1, 80)
+    assert parse_address(text, insecure=True).port in (8083, 1, 80)
 
 
-@pytest.mark.parametrize("text", ["", "http", "host:", "127.0.0.1:65536", "127.0.0.1:-1", "8083/metrics", "host:²"])
+@pytest.mark.parametrize(
+    "text", ["", "http", "host:", "127.0.0.1:65536", "127.0.0.1:-1", "8083/metrics", "host:²", "ftp://8083"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match="not HOST:PORT"):
         parse_address(text, insecure=True)

@@ -19,10 +19,13 @@ from heliograph.cli.users import command as users_command
 from heliograph.embedded.certificates import Authority
 from heliograph.errors import ConfigError
 from heliograph.http import guard as guards
-from heliograph.http.guard import Guard, User, digest, fits, load_users
+from heliograph.http import passwords
+from heliograph.http.guard import Guard
 from heliograph.http.message import Refused, Request, Response
+from heliograph.http.passwords import digest, fits
 from heliograph.http.routing import Route, Router
 from heliograph.http.server import Server
+from heliograph.http.users import User, load_users
 from heliograph.wire.stores import StoreProblem, server_tls_of
 
 ALICE, BOB = User("alice", "admin", digest("pass:word")), User("bob", "reader", digest("secret"))
@@ -86,9 +89,9 @@ def test_a_secret_that_was_right_is_not_computed_again(guard: Guard, monkeypatch
     guard.check(basic("alice", "pass:word"), "admin")
 
     def never(secret: str, known: str) -> bool:
-        raise AssertionError("scrypt once more")
+        raise AssertionError("argon2 once more")
 
-    monkeypatch.setattr(guards, "fits", never)
+    monkeypatch.setattr(passwords, "fits", never)
     guard.check(basic("alice", "pass:word"), "admin")
 
 
@@ -133,17 +136,17 @@ def test_clients_that_are_not_remembered_any_more_are_counted_with_all(monkeypat
 
 def test_without_users_changes_are_only_for_where_that_was_meant() -> None:
     guard = Guard(None, open_to_change=False)
-    assert guard.check(Request("GET", "/"), "reader") == "reader"
+    assert guard.check(Request("GET", "/"), "reader").role == "reader"
     with pytest.raises(Refused, match="--users FILE") as refusal:
         guard.check(Request("PUT", "/"), "admin")
     assert refusal.value.status is HTTPStatus.FORBIDDEN
-    assert Guard(None).check(Request("PUT", "/"), "admin") == "admin"
+    assert Guard(None).check(Request("PUT", "/"), "admin").role == "admin"
 
 
 def test_what_anybody_may_ask_is_answered_by_who_asks(guard: Guard) -> None:
-    assert guard.check(Request("GET", "/"), "anybody") == "anybody"
-    assert guard.check(basic("bob", "wrong"), "anybody") == "anybody"
-    assert guard.check(basic("bob", "secret"), "anybody") == "reader"
+    assert guard.check(Request("GET", "/"), "anybody").role == "anybody"
+    assert guard.check(basic("bob", "wrong"), "anybody").role == "anybody"
+    assert guard.check(basic("bob", "secret"), "anybody").role == "reader"
 
 
 def test_the_file_names_every_line_that_is_wrong(tmp_path: Path) -> None:
@@ -173,13 +176,13 @@ def test_users_are_written_by_the_verb_and_read_by_the_guard(tmp_path: Path) -> 
         assert result.exception is None, result.output
         return result.stdout
 
-    run("alice", "--role", "admin", said="open sesame\n")
+    run("alice", "--role", "admin", said="open sesame, please\n")
     token = run("grafana", "--token").strip()
     assert run().splitlines() == ["alice\tadmin", "grafana\treader"]
     assert file.stat().st_mode & 0o077 == 0
     assert "sesame" not in file.read_text()
     guard = Guard(load_users(file))
-    guard.check(basic("alice", "open sesame"), "admin")
+    guard.check(basic("alice", "open sesame, please"), "admin")
     guard.check(bearer(token), "reader")
     run("alice", "--remove")
     assert run().splitlines() == ["grafana\treader"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from heliograph import audit
 from heliograph.config import load as loading
 from heliograph.config.diff import Difference, differences
 from heliograph.config.model import Config
@@ -81,12 +82,16 @@ class Applying:
 
     def apply_quietly(self, by: str) -> None:
         """For somebody who cannot be answered: what is wrong was logged."""
+        outcome = "failed"
         try:
             self.apply(by)
-        except HeliographError:
-            return
+            outcome = "done"
+        except HeliographError as error:
+            outcome = f"refused: {error.condition}"
         except Exception:  # the top of a thread: said, and the next signal finds us
             log.exception("the edited file could not be taken up")
+        finally:
+            audit.record(by, "signal", f"apply {self._file}", outcome)
 
 
 def _lines(outcomes: Sequence[Outcome], keys: Mapping[str, Sequence[Difference]]) -> Iterator[str]:

@@ -26,6 +26,12 @@ from heliograph.cli.waits import wait_option
 @click.option("--users", type=click.Path(path_type=Path), help="Who may: a file that `heliograph users` writes.")
 @wait_option
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback although nobody is asked for a password.")
+@click.option(
+    *("--allow-host", "allowed_hosts"),
+    multiple=True,
+    metavar="NAME",
+    help="A further name that requests may call this server by (.example.org: all below it); may be repeated.",
+)
 @log_options
 def command(
     file: Path,
@@ -36,6 +42,7 @@ def command(
     users: Path | None,
     wait: float,
     insecure: bool,
+    allowed_hosts: tuple[str, ...],
 ) -> int:
     """Run MirrorMaker 2's connectors as FILE says, a connect-distributed.properties of Kafka Connect.
 
@@ -66,7 +73,7 @@ def command(
     with watch.stopping() as stop:
         how = {"master": master, "spark_settings": spark_settings(settings), "epoch_seconds": epoch_seconds}
         node = Node(found, **how, name=str(file.absolute()), wait_s=wait)  # type: ignore[arg-type]
-        serving = Serving(node, users=users, insecure=insecure)
+        serving = Serving(node, users=users, insecure=insecure, allowed_hosts=allowed_hosts)
         try:
             if not watch.start(serving, stop):
                 return 0

@@ -28,7 +28,7 @@ def configure(*, verbose: bool = False, debug: bool = False) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    render = _renderers(debug)
+    render = _renderers()
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -50,17 +50,15 @@ def _is_not_raised(record: logging.LogRecord) -> bool:
     return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
-def _renderers(debug: bool) -> list[Any]:
+def _renderers() -> list[Any]:
     import structlog
 
     if sys.stderr.isatty():
         from heliograph.textlog import text_renderers
 
         return text_renderers(colors="NO_COLOR" not in os.environ)
-    return [
-        *([structlog.processors.format_exc_info] if debug else []),
-        structlog.processors.JSONRenderer(default=str),
-    ]
+    # Always with the traceback: a fault that happened once, at night, is not there any more when --debug is on.
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
 
 
 class _Stderr:
@@ -82,9 +80,9 @@ def log_options(function: F) -> F:
     def debug(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
         _again(ctx, "debug", value)
 
-    function = click.option("--debug", is_flag=True, expose_value=False, callback=debug, help="Tracebacks too.")(
-        function
-    )
+    function = click.option(
+        "--debug", is_flag=True, expose_value=False, callback=debug, help="Say everything on stderr."
+    )(function)
     return click.option(
         "-v", "--verbose", is_flag=True, expose_value=False, callback=verbose, help="Say more on stderr."
     )(function)

@@ -15,12 +15,14 @@ INTRODUCTION = """\
 Written by `heliograph metrics --markdown` from the table in `src/heliograph/metrics/table.py`; change it there.
 
 `heliograph run FILE --http 8083` serves on loopback, `--http HOST:PORT` elsewhere (beyond this machine only with
-`--insecure`: nobody is asked for a password):
+`--users FILE`, or with `--insecure`: nobody is asked for a password), `--http https://HOST:PORT` over TLS with the
+certificate that FILE names (`listeners.https.ssl.keystore.location` and its siblings). Who may, and under which names
+the server is reached: docs/connect.md.
 
 | path | answers |
 | --- | --- |
 | `/metrics` | the figures below, in Prometheus' text format, or OpenMetrics if the scraper accepts it |
-| `/status` | every flow and every partition as JSON: state, reason, position, lag, counters |
+| `/status` | `notices` for operators, every flow and every partition as JSON: state, reason, position, lag, counters |
 | `/health` | 200 while every flow is healthy, otherwise 503 with the reasons in words |
 
 ## Health is progress

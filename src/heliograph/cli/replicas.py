@@ -13,6 +13,7 @@ import click
 
 from heliograph.cli.chosen import columns
 from heliograph.cli.logs import log_options
+from heliograph.cli.out import echo, echo_document
 
 if TYPE_CHECKING:
     from heliograph.review.raising import Raise
@@ -52,10 +53,10 @@ def list_command(file: Path, copies: bool, lenient: bool, as_json: bool) -> int:
             rows += _rows(client, needed)
     if as_json:
         names = ("cluster", "topic", "replicas", "wanted", "brokers", "key")
-        click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+        echo_document(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
     else:
         headings = ["CLUSTER", "TOPIC", "REPLICAS", "WANTED", "BROKERS", "BY"]
-        click.echo(columns(headings, [list(map(str, row)) for row in rows], right=frozenset({2, 3, 4})))
+        echo_document(columns(headings, [list(map(str, row)) for row in rows], right=frozenset({2, 3, 4})))
     return 0
 
 
@@ -94,22 +95,22 @@ def _raise(client: Client, needed: Sequence[Needed], *, yes: bool) -> int:
     raises = raising.planned(client, {one.topic: one.factor.replicas for one in needed if one.factor.replicas > 0})
     short = _still_short(client, needed, raises)
     for one in raises:
-        click.echo(f"{client.alias}: {one.topic}: {one.has} become {one.to} replicas, {len(one.replicas)} partitions")
+        echo(f"{client.alias}: {one.topic}: {one.has} become {one.to} replicas, {len(one.replicas)} partitions")
     for text in short:
-        click.echo(f"{client.alias}: {text}")
+        echo(f"{client.alias}: {text}")
     if not raises:
-        click.echo(f"{client.alias}: nothing to raise now")
+        echo(f"{client.alias}: nothing to raise now")
         return 0
     if not yes:
-        click.echo(f"{client.alias}: say --yes to do it", err=True)
+        echo(f"{client.alias}: say --yes to do it", err=True)
         return 0
     refused = raising.begin(client, raises)
     for tp, error in refused.items():
-        click.echo(f"{client.alias}: {tp}: {error.message}", err=True)
+        echo(f"{client.alias}: {tp}: {error.message}", err=True)
     begun = [one for one in raises if not refused.keys() & one.replicas.keys()]
     _follow(client, begun)
     for topic in raising.restore_insync(client, begun) if begun else ():
-        click.echo(f"{client.alias}: {topic}: min.insync.replicas is the cluster's own again")
+        echo(f"{client.alias}: {topic}: min.insync.replicas is the cluster's own again")
     return 1 if refused else 0
 
 
@@ -130,11 +131,11 @@ def _follow(client: Client, raises: Sequence[Raise]) -> None:
     before = -1
     while raises and (left := len(raising.unfinished(client, raises))):
         if left != before:
-            click.echo(f"{client.alias}: {total - left} of {total} partitions have their new replicas", err=True)
+            echo(f"{client.alias}: {total - left} of {total} partitions have their new replicas", err=True)
             before = left
         time.sleep(PROGRESS_S)
     if raises:
-        click.echo(f"{client.alias}: all {total} partitions have their new replicas")
+        echo(f"{client.alias}: all {total} partitions have their new replicas")
 
 
 # ---------------------------------------------------------------- which topics

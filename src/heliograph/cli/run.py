@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from heliograph.types import Flow
 if TYPE_CHECKING:
     from heliograph.cli.applying import Applying
     from heliograph.flow.runner import Runner
+    from heliograph.http.address import Address
 
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -43,10 +44,20 @@ if TYPE_CHECKING:
 @click.option("--seconds", type=click.FloatRange(min=0), help="End by itself after so long.")
 @click.option("--until-current", is_flag=True, help="Copy what is there now, check it, say so, and end.")
 @click.option("--compare", is_flag=True, help="With --until-current: read both sides, compare every record.")
-@click.option("--http", metavar="[HOST:]PORT", help="Serve /metrics, /status, /health and Connect's API there.")
+@click.option(
+    *("--http", "http"),
+    metavar="[https://][HOST:]PORT",
+    help="Serve /metrics, /status, /health and Connect's API there; https by FILE's listeners.https.ssl.*.",
+)
 @click.option("--users", type=click.Path(path_type=Path), help="Who may use --http: a file that `users` writes.")
 @click.option("--insecure", is_flag=True, help="Let --http listen beyond loopback without --users: anybody may read.")
 @wait_option
+@click.option(
+    *("--allow-host", "allowed_hosts"),
+    multiple=True,
+    metavar="NAME",
+    help="A further name that requests to --http may use (.example.org: all below it); may be repeated.",
+)
 @click.option("--take-over", is_flag=True, help="Processes that run these flows let go of them; this one goes on.")
 @log_options
 def command(
@@ -65,6 +76,7 @@ def command(
     users: Path | None,
     insecure: bool,
     wait: float,
+    allowed_hosts: tuple[str, ...],
     take_over: bool,
 ) -> int:
     """Mirror topics as FILE says, an mm2.properties of MirrorMaker 2, until Ctrl-C or SIGTERM.
@@ -100,7 +112,7 @@ def command(
     if compare and not until_current:
         raise click.UsageError("--compare is about --until-current, which is not given")
     chosen = spark_settings(settings)
-    address = _address(http, insecure or users is not None, users)
+    address = _address(http, insecure or users is not None, users, allowed_hosts)
     targets = _aliases(clusters, more)
     config = load(file, lenient=lenient).serving(targets)
     for warning in config.warnings:
@@ -117,7 +129,8 @@ def command(
         # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
         applying = None if until_current else Applying(file, config, runner, lenient=lenient, targets=targets)
         steered = steering(runner, file, applying, stop.ask)
-        with serving(runner, address, users), steered, show.view(report_seconds) as view:
+        served = serving(runner, address, users, https=config.https, allowed_hosts=allowed_hosts)
+        with served, steered, show.view(report_seconds) as view:
             if not watch.start(runner, stop, lambda: view.update(runner.status())):
                 watch.end(runner, stop, view)
                 return 0
@@ -162,9 +175,9 @@ def steering(runner: Runner, file: Path, applying: Applying | None, end: Callabl
     from heliograph.cli.applying import on_hangup
     from heliograph.control.server import Server
     from heliograph.errors import ControlError
-    from heliograph.flow.steering import Steering
+    from heliograph.flow.steering import CHANGES, Steering
 
-    server = Server(file, Steering(runner, applying.apply).answer)
+    server = Server(file, Steering(runner, applying.apply).answer, audited=CHANGES)
     try:
         server.start()
     except ControlError as error:  # copying matters more
@@ -178,40 +191,64 @@ def steering(runner: Runner, file: Path, applying: Applying | None, end: Callabl
 
 
 @contextmanager
-def serving(runner: Runner, address: tuple[str, int] | None, users: Path | None = None) -> Iterator[None]:
-    """Inside, the runner can be asked over HTTP, if somebody wants that."""
+def serving(
+    runner: Runner,
+    address: Address | None,
+    users: Path | None = None,
+    *,
+    https: Mapping[str, str] | None = None,
+    allowed_hosts: Sequence[str] = (),
+) -> Iterator[None]:
+    """Inside, the runner can be asked over HTTP, if somebody wants that. `https`: the file's `listeners.https.`."""
     if address is None:
         yield
         return
     from heliograph.connect.flows import routes
-    from heliograph.http.guard import Guard, load_users
+    from heliograph.http.address import is_loopback
+    from heliograph.http.certificates import Certificates
+    from heliograph.http.guard import Guard
+    from heliograph.http.hosts import Hosts
+    from heliograph.http.notices import Notices
     from heliograph.http.pages import Pages
     from heliograph.http.routing import Router
-    from heliograph.http.server import Server, is_loopback
+    from heliograph.http.server import Server
+    from heliograph.http.users import UsersFile
+    from heliograph.http.watch import Watch
 
-    local = is_loopback(address[0])
-    guard = Guard(load_users(users) if users is not None else None, open_to_change=local)
-    if not local and users is not None:
-        echo("warning: passwords come over the network in clear: put a proxy that speaks TLS before it", err=True)
-    elif not local:
+    local = is_loopback(address.host)
+    notices = Notices()
+    known = UsersFile(users, notices) if users is not None else None
+    tls = Certificates(https or {}, notices) if address.tls else None
+    guard = Guard(known, open_to_change=local)
+    if not local and users is not None and not address.tls:
+        echo("warning: passwords come over the network in clear: serve --http https://HOST:PORT", err=True)
+    elif not local and users is None:
         echo("warning: anybody may read; to pause, stop and restart flows over HTTP name --users", err=True)
-    pages = Pages(runner, lambda: runner.generation)
-    worker = f"{address[0]}:{address[1]}"
-    server = Server(*address, Router(routes(runner, pages, worker, secured=users is not None), guard))
+    pages = Pages(runner, lambda: runner.generation, notices)
+    worker = f"{address.host}:{address.port}"
+    router = Router(routes(runner, pages, worker, secured=users is not None, notices=notices), guard)
+    hosts = Hosts(address.host, more=allowed_hosts)
+    server = Server(address.host, address.port, router, hosts=hosts, tls=tls)
+    watch = Watch([one for one in (known, tls) if one is not None])
     server.start()
+    watch.start()
     echo(f"serving {server.url}/metrics, /status, /health and /connectors", err=True)
     try:
         yield
     finally:
+        watch.close()
         server.close()
+        guard.close()
 
 
-def _address(http: str | None, insecure: bool, users: Path | None = None) -> tuple[str, int] | None:
-    from heliograph.http.server import parse_address
+def _address(
+    http: str | None, insecure: bool, users: Path | None = None, allowed_hosts: Sequence[str] = ()
+) -> Address | None:
+    from heliograph.http.address import parse_address
 
     if http is None:
-        if insecure:
-            named = "--insecure" if users is None else "--users"
+        if insecure or allowed_hosts:
+            named = "--users" if users is not None else "--insecure" if insecure else "--allow-host"
             raise click.UsageError(f"{named} is about --http, which is not given")
         return None
     return parse_address(http, insecure=insecure)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from pathlib import Path
 
 import click
+
+from heliograph.cli.out import echo
 
 
 @click.command("users", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -23,8 +23,9 @@ import click
 def command(file: Path, name: str | None, role: str, token: bool, remove: bool) -> int:
     """List who may use the REST API by FILE, or let NAME: with a password, or with a bearer token.
 
-    FILE holds hashes (scrypt), no secrets; it is what --users of `connect` and `run` takes, read when they start. A
-    password is asked for, or read from standard input where that is no terminal.
+    FILE holds hashes (argon2id), no secrets; it is what --users of `connect` and `run` takes, which read it again when
+    it changes. A password is asked for, or read from standard input where that is no terminal; it has 12 letters at
+    least. Passwords made by 0.1 (scrypt) still count; the list names those that should be renewed.
 
     \b
     Examples:
@@ -33,26 +34,27 @@ def command(file: Path, name: str | None, role: str, token: bool, remove: bool) 
       heliograph users users.txt
       curl -u alice http://localhost:8083/connectors
     """
-    from heliograph.http.guard import digest, load_users
+    from heliograph.http.passwords import digest, is_outdated
+    from heliograph.http.users import NAME, load_users, write_users
 
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     if name is None:
         for user in load_users(file).values():
-            click.echo(f"{user.name}\t{user.role}")
+            echo(f"{user.name}  {user.role}" + ("  renew: a weak hash" if is_outdated(user.hash) else ""))
         return 0
-    if not re.fullmatch(r"[A-Za-z0-9_@-]{1,64}", name):
+    if not NAME.fullmatch(name):
         raise click.BadParameter(f"{name!r}: letters, digits, _, @ and - only", param_hint="NAME")
     kept = [line for line in lines if line.split()[:1] != [name]]
     if remove:
         if len(kept) == len(lines):
             raise click.UsageError(f"{file} does not name {name}")
-        _write(file, kept)
+        write_users(file, kept)
         return 0
     secret = _token() if token else _password()
-    _write(file, [*kept, f"{name} {role} {digest(secret)}"])
+    write_users(file, [*kept, f"{name} {role} {digest(secret)}"])
     if token:
-        click.echo(f"{name}.{secret}")
-    click.echo(f"{name} may use the API as {role}; who runs already reads {file} at its next start", err=True)
+        echo(f"{name}.{secret}")
+    echo(f"{name} may use the API as {role}; processes that run with {file} read it within seconds", err=True)
     return 0
 
 
@@ -63,18 +65,14 @@ def _token() -> str:
 
 
 def _password() -> str:
+    from heliograph.http.passwords import problem_of
+
     if sys.stdin.isatty():
-        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
-    secret = sys.stdin.readline().rstrip("\r\n")
+        secret = str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    else:
+        secret = sys.stdin.readline().rstrip("\r\n")
     if not secret:
         raise click.UsageError("no password: give it on standard input, or use a terminal")
+    if problem := problem_of(secret):
+        raise click.UsageError(f"the password {problem}")
     return secret
-
-
-def _write(file: Path, lines: list[str]) -> None:
-    """Whole or not at all, and for nobody else to read."""
-    new = file.with_name(f"{file.name}.{os.getpid()}.new")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write("".join(f"{line}\n" for line in lines))
-    new.replace(file)

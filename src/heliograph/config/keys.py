@@ -82,6 +82,7 @@ _FILE = _rows(
     config.providers | LIST | - | Names of the providers that `${provider:path:key}` in values is looked up in.
     config.providers.* | STRING | - | `<name>.class`: EnvVar-, File- or DirectoryConfigProvider; `<name>.param.*`.
     heliograph.policy.classes | LIST | - | `package.module:Class`: what `replication.policy.class` may import.
+    listeners.https.* | STRING | - | TLS of `run --http https://…`: `ssl.keystore.*`, `ssl.client.auth`, as of a worker.
     """,
     honoured=True,
 )
@@ -212,7 +213,6 @@ _FILE_MOOT = _rows(
     """
     dedicated.mode.enable.internal.rest | BOOL | false | MM2's REST between its processes.
     listeners | LIST | http://:8083 | Of the REST API.
-    listeners.https.* | STRING | - | TLS of the REST API.
     rest.advertised.* | STRING | - | Of the REST API.
     access.control.allow.* | STRING | - | Of the REST API.
     response.http.headers.config | STRING | - | Of the REST API.

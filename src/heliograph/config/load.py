@@ -26,6 +26,8 @@ from heliograph.types import Cluster, Flow
 
 __all__ = ["NEVER_S", "load", "parse"]
 
+HTTPS = "listeners.https."
+
 
 def load(path: str | os.PathLike[str], lenient: bool = False) -> Config:
     """`lenient`: unknown keys and Java classes are warned about, not refused."""
@@ -79,7 +81,8 @@ class _Reading:
         flows, heartbeat_only = self._flows(aliases, views, explained)
         self._check_flows(aliases, flows, heartbeat_only)
         self.report.raise_problems()
-        return Config(clusters, flows, self.report.warnings, heartbeat_only, explained)
+        https = {key.removeprefix(HTTPS): one.value for key, one in self.settings.items() if key.startswith(HTTPS)}
+        return Config(clusters, flows, self.report.warnings, heartbeat_only, explained, https)
 
     # ---- aliases ----
 

@@ -33,6 +33,8 @@ class Config:
     warnings: tuple[str, ...] = ()
     heartbeat_only: tuple[Flow, ...] = ()  # pairs that MM2 would write heartbeats for without copying anything
     explained: Mapping[str, tuple[Explained, ...]] = field(default_factory=dict)  # by flow name and by alias
+    # TLS of `run --http`: `listeners.https.*` without that prefix. Never printed, for it holds a password.
+    https: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def serving(self, targets: Sequence[str]) -> Config:
         """Only the flows into these clusters (`--clusters`, as MM2's own start script has it); none named: all."""

@@ -44,6 +44,7 @@ class Sight:
     topic_tracking: bool = True
     topic_reset: bool = True
     levels: Mapping[str, Level] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()  # what an operator should see to: a certificate that ends, say
     writable: bool = True  # False: the flows are of a file, which says what they are
 
 

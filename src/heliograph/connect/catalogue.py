@@ -31,6 +31,8 @@ def health(sight: Sight, ask: Ask) -> Decision:
         message = sight.trouble if told else "Worker is not healthy: ask with credentials for the reason."
         return Decision(HTTPStatus.INTERNAL_SERVER_ERROR, {"status": "unhealthy", "message": message})
     message = "Worker has completed startup and is ready to handle requests."
+    if told and sight.notices:
+        message += f" Notice: {'; '.join(sight.notices)}"
     return Decision(HTTPStatus.OK, {"status": "healthy", "message": message})
 
 

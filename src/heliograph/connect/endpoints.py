@@ -33,6 +33,7 @@ class Endpoint:
     body: str | None = None  # the schema that it takes
     query: tuple[Query, ...] = field(default=())
     changes: bool = False  # what the connectors are: not where the flows are a file's
+    prompt: bool = False  # decided from what is known already: it is answered while others wait for Kafka
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -54,6 +55,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         *("GET", "/health", catalogue.health, "Whether the worker is up: asked without credentials"),
         *({200: "WorkerStatus", 500: "WorkerStatus", 503: "WorkerStatus"}, "anybody"),
+        prompt=True,
     ),
     Endpoint("GET", "/connectors", decisions.listing, "All connectors", {200: "Connectors"}, query=(EXPAND,)),
     Endpoint(

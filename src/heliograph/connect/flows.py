@@ -29,6 +29,7 @@ from heliograph.errors import HeliographError
 from heliograph.flow.helm import Steered
 from heliograph.health.status import FlowReport, Scope, Word
 from heliograph.http.message import Request, Response
+from heliograph.http.notices import Notices
 from heliograph.http.pages import Pages
 from heliograph.http.routing import Handler, Route
 from heliograph.policy import positions_topic
@@ -169,9 +170,11 @@ def _config(name: str, flow: Flow) -> dict[str, str | None]:
     return {**plain, **reached}
 
 
-def routes(runner: Runner, pages: Pages, worker_id: str, *, secured: bool) -> tuple[Route, ...]:
+def routes(
+    runner: Runner, pages: Pages, worker_id: str, *, secured: bool, notices: Notices | None = None
+) -> tuple[Route, ...]:
     """The API beside the pages. Both have an index and a health: which one is meant is said by what is accepted."""
-    api = Service(FlowsBackend(runner, worker_id), secured=secured).routes()
+    api = Service(FlowsBackend(runner, worker_id), secured=secured, notices=notices).routes()
     shown = {(route.method, route.path): route for route in pages.routes()}
     merged = [_either(route, shown.pop((route.method, route.path), None)) for route in api]
     return (*merged, *shown.values())

@@ -113,9 +113,10 @@ ALWAYS = {
     403: "credentials that may not do this",
     408: "the request was not whole in time",
     413: "the body is too large",
+    421: "the Host header is not a name of this server: see --allow-host",
     429: "too many requests: come again later",
     500: "the worker's topics cannot be reached in time",
-    503: "all connections are taken, or the worker is starting",
+    503: "all connections or threads are taken, or the worker is starting",
 }
 
 

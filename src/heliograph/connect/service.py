@@ -40,7 +40,8 @@ from heliograph.connect.openapi import description
 from heliograph.connect.shapes import offsets_json
 from heliograph.errors import Held, HeliographError
 from heliograph.http.message import Refused, Request, Response
-from heliograph.http.routing import Route, Router
+from heliograph.http.notices import Notices
+from heliograph.http.routing import Match, Route, Router
 from heliograph.types import Flow
 
 log = structlog.get_logger()
@@ -132,14 +133,17 @@ class NodeBackend:
 
 
 class Service:
-    def __init__(self, backend: Backend, *, secured: bool = False) -> None:
+    def __init__(self, backend: Backend, *, secured: bool = False, notices: Notices | None = None) -> None:
         self._backend = backend
+        self._notices = notices or Notices()
         self._changing = threading.Lock()
         self._description = description(__version__, secured=secured)
 
     def routes(self) -> tuple[Route, ...]:
-        served = tuple(Route(one.method, one.path, self._handler(one), one.doc, one.role) for one in ENDPOINTS)
-        return (*served, Route("GET", "/openapi.json", self._describe, "this API, described", "reader"))
+        served = tuple(
+            Route(one.method, one.path, self._handler(one), one.doc, one.role, one.prompt) for one in ENDPOINTS
+        )
+        return (*served, Route("GET", "/openapi.json", self._describe, "this API, described", "reader", prompt=True))
 
     def _describe(self, request: Request, _: Mapping[str, str]) -> Response:
         return Response.json(self._description)
@@ -160,7 +164,8 @@ class Service:
 
     def _answer(self, endpoint: Endpoint, ask: Ask) -> Response:
         if endpoint.role != "admin":
-            return self._carry_out(endpoint.decide(self._backend.sight(), ask))
+            sight = replace(self._backend.sight(), notices=tuple(self._notices.lines()))
+            return self._carry_out(endpoint.decide(sight, ask))
         with self._changing:
             for _ in range(TRIES):
                 sight = self._backend.sight(fresh=True)
@@ -206,18 +211,20 @@ class Service:
 class Api(Router):
     """What is not in the table, in Connect's words; and paths that two readers could take apart in two ways."""
 
-    def answer(self, request: Request) -> Response:
+    def find(self, request: Request) -> Match:
         if AMBIGUOUS.search(request.raw_path):
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "Ambiguous URI path"))
+            return Match(request, Route(request.method, request.path, _ambiguous, "", "anybody", prompt=True), {})
         if ";" in request.raw_path:  # parameters of segments, which nobody needs
             request = replace(request, path=unquote(PARAMETERS.sub("", request.raw_path)))
-        try:
-            return super().answer(request)
-        except Refused as refused:
-            if refused.status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
-                why = f"HTTP {refused.status.value} {refused.status.phrase}"
-                raise Refused(refused.status, why, headers=refused.headers) from refused
-            raise
+        return super().find(request)
+
+    def refusing(self, request: Request, refused: Refused, role: str = "reader") -> Match:
+        why = f"HTTP {refused.status.value} {refused.status.phrase}"
+        return super().refusing(request, Refused(refused.status, why, headers=refused.headers), role)
+
+
+def _ambiguous(_request: Request, _named: Mapping[str, str]) -> Response:
+    return _refused(Refusal(HTTPStatus.BAD_REQUEST, "Ambiguous URI path"))
 
 
 @contextlib.contextmanager

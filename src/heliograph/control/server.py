@@ -1,26 +1,30 @@
 """A running process's ear: a Unix socket on which one request is taken a connection, a line of JSON, and answered so.
 
-Answers for who may speak (the same user, or root), for limits and time-outs; what a request means is the caller's
-business. Nobody can hold it: another user is refused before a thread or a seat is given away, a line must be whole
-within REQUEST_S, there are SEATS connections at a time, and a request that makes no sense is answered with what is
-wrong with it. No exception ends the thread that accepts, and after `close` nothing is answered.
+Answers for who may speak (the same user, or root), for limits and time-outs, and for logging who changed what, by what
+the kernel says of the other side and not by what it says of itself; what a request means is the caller's business.
+Nobody can hold it: another user is refused before a thread or a seat is given away, a line must be whole within
+REQUEST_S, there are SEATS connections at a time, and a request that makes no sense is answered with what is wrong with
+it. No exception ends the thread that accepts, and after `close` nothing is answered.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 
+from heliograph import audit
 from heliograph.control.places import place_of, places, secured
 from heliograph.errors import ControlError, HeliographError
 
@@ -39,8 +43,9 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 class Server:
     """Listens from `start` to `close`. A process that cannot listen runs all the same, and says that it is deaf."""
 
-    def __init__(self, file: Path, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(self, file: Path, answer: Answer, *, audited: Collection[str] = ()) -> None:
+        """`audited`: the words to do that change something."""
+        self._answer, self._audited = answer, frozenset(audited)
         self._place = place_of(file, os.getpid())
         self._listener: socket.socket | None = None
         self._seats = threading.Semaphore(SEATS)
@@ -86,7 +91,7 @@ class Server:
         """Gives it a seat and a thread, or refuses it without either."""
         with contextlib.ExitStack() as refused:
             refused.callback(connection.close)  # the other side reads an end and says so
-            if not _may(connection):
+            if not _peer(connection).may:
                 connection.settimeout(0.0)  # a new connection's buffer takes the few bytes
                 connection.send(msgspec.json.encode(refusal(_STRANGER)) + b"\n")
                 return
@@ -108,8 +113,10 @@ class Server:
             self._seats.release()
 
     def _exchange(self, connection: socket.socket) -> Mapping[str, Any]:
+        peer = _peer(connection)
         try:
-            return self._answer(_request(connection))
+            request = _request(connection)
+            return self._answer(request) if request["do"] not in self._audited else self._change(request, peer)
         except HeliographError as error:
             return refusal(error)
         except Exception as error:  # the top of a connection's loop: said, logged, and the next one is served
@@ -117,6 +124,41 @@ class Server:
             return refusal(
                 HeliographError(f"{type(error).__name__}: a fault of Heliograph, the process's log says more")
             )
+
+    def _change(self, request: Mapping[str, Any], peer: Peer) -> Mapping[str, Any]:
+        outcome = "failed"
+        try:
+            answer = self._answer(request)
+            outcome = "done"
+            return answer
+        except HeliographError as error:
+            outcome = f"refused: {error.condition}"
+            raise
+        finally:
+            audit.record(peer.words, "control socket", _what(request), outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process on the other side, as the kernel knows it; None where it does not say."""
+
+    uid: int | None = None
+    pid: int | None = None
+
+    @property
+    def may(self) -> bool:
+        """The folder lets nobody else in already; this is for folders that let go of their mode later."""
+        return self.uid in (None, 0, os.getuid())
+
+    @property
+    def words(self) -> str:
+        if self.uid is None:
+            return f"somebody who may open the socket of uid {os.getuid()}"
+        try:
+            name = pwd.getpwuid(self.uid).pw_name
+        except KeyError:  # a user of a container, say
+            name = "no name"
+        return f"{name} (uid {self.uid}, pid {self.pid})"
 
 
 def refusal(error: HeliographError) -> dict[str, Any]:
@@ -153,10 +195,15 @@ def read_line(connection: socket.socket, seconds: float) -> bytes:
     return data.partition(b"\n")[0]
 
 
-def _may(connection: socket.socket) -> bool:
-    """The folder lets nobody else in already; this is for folders that let go of their mode later."""
+def _what(request: Mapping[str, Any]) -> str:
+    place = [str(request[key]) for key in ("topic", "partition") if request.get(key) is not None]
+    words = [str(request["do"]), str(request.get("flow") or ""), ":".join(place)]
+    return " ".join(word for word in words if word)[:500]
+
+
+def _peer(connection: socket.socket) -> Peer:
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return True
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
-    return uid in (0, os.getuid())
+        return Peer()
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return Peer(uid, pid)

@@ -18,6 +18,7 @@ from heliograph.flow.outline import outline
 from heliograph.health.status import FlowReport, Generation, Scope, Word
 
 WORDS: Mapping[str, Word] = {"pause": "paused", "stop": "stopped", "resume": "running"}
+CHANGES = (*WORDS, "apply")  # the requests that change something, which are logged with who made them
 
 
 class Steerable(Protocol):

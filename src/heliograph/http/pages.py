@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from heliograph import __version__
 from heliograph.health.status import FlowReport, Generation, PartitionStatus
 from heliograph.http.message import Request, Response
+from heliograph.http.notices import Notices
 from heliograph.http.routing import Route
 from heliograph.metrics.exposition import OPENMETRICS, TEXT, accepts_openmetrics
 from heliograph.metrics.figures import page
@@ -27,9 +28,15 @@ class Reporter(Protocol):
 
 
 class Pages:
-    def __init__(self, runner: Reporter, generation: Callable[[], Generation] = Generation) -> None:
+    def __init__(
+        self,
+        runner: Reporter,
+        generation: Callable[[], Generation] = Generation,
+        notices: Notices | None = None,
+    ) -> None:
         """`generation`: of the file that the flows go by."""
         self._runner, self._generation = runner, generation
+        self._notices = notices or Notices()
         self._started_at = time.time()
 
     def routes(self) -> tuple[Route, ...]:
@@ -37,7 +44,10 @@ class Pages:
             Route("GET", "/", self._index, "this list"),
             Route("GET", "/metrics", self._metrics, "figures for Prometheus (or OpenMetrics, if it is accepted)"),
             Route("GET", "/status", self._status, "every flow and partition as JSON"),
-            Route("GET", "/health", self._health, "200 while every flow makes progress, otherwise 503 and the reasons"),
+            Route(
+                *("GET", "/health", self._health, "200 while every flow makes progress, otherwise 503 and the reasons"),
+                prompt=True,
+            ),
         )
 
     def _index(self, request: Request, _: Mapping[str, str]) -> Response:
@@ -52,13 +62,16 @@ class Pages:
     def _status(self, request: Request, _: Mapping[str, str]) -> Response:
         flows = [_flow(report) for report in self._runner.report()]
         configuration = dataclasses.asdict(self._generation())
-        return Response.json({"version": __version__, "time": _now(), "configuration": configuration, "flows": flows})
+        about = {"version": __version__, "time": _now(), "configuration": configuration}
+        return Response.json({**about, "notices": self._notices.lines(), "flows": flows})
 
     def _health(self, request: Request, _: Mapping[str, str]) -> Response:
-        flows = [_health(report, told=request.role != "anybody") for report in self._runner.report()]
+        told = request.role != "anybody"
+        flows = [_health(report, told=told) for report in self._runner.report()]
         healthy = all(flow["healthy"] for flow in flows)
         status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
-        return Response.json({"healthy": healthy, "time": _now(), "flows": flows}, status)
+        notices = {"notices": self._notices.lines()} if told else {}
+        return Response.json({"healthy": healthy, "time": _now(), **notices, "flows": flows}, status)
 
 
 def _flow(report: FlowReport) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 A path may hold `{name}`, which stands for one segment and is handed to the handler. HEAD is answered by whoever answers
 GET. What is not in the table is 404 with the paths that are, or 405 with the methods that are. Where there is a guard,
-it is asked first; pages of other sites are refused before that.
+it is asked first; pages of other sites are refused before that. What admins do is logged with its outcome.
+
+`find`, `admit` and `Match.answer` are the steps of one request. The server takes them apart, for the guard waits and
+handlers block; `answer` takes them at once, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
-from heliograph.http.guard import Guard
+from heliograph import audit
+from heliograph.http.guard import OPEN, Guard, Identity
 from heliograph.http.message import Refused, Request, Response
 from heliograph.http.origin import require_own
 
@@ -25,6 +29,7 @@ class Route:
     handler: Handler
     doc: str
     role: str = "reader"  # of who may: anybody, reader, admin; asked for where there is a guard
+    prompt: bool = False  # its handler never blocks: it is answered also while all others wait for Kafka
 
     def match(self, path: str) -> dict[str, str] | None:
         """The named segments, or None when this is another path."""
@@ -42,26 +47,66 @@ class Route:
         return named
 
 
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A request and the route that answers it, also if that is a refusal."""
+
+    request: Request
+    route: Route
+    named: Mapping[str, str]
+
+    def answer(self, who: Identity) -> Response:
+        """Raises Refused, and whatever the handler raises."""
+        request = replace(self.request, user=who.user, role=who.role)
+        if self.route.role != "admin":
+            return self.route.handler(request, self.named)
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        try:
+            response = self.route.handler(request, self.named)
+            status = response.status
+            return response
+        except Refused as refused:
+            status = refused.status
+            raise
+        finally:
+            audit.record(who.words, request.client, f"{request.method} {request.raw_path}", int(status), role=who.role)
+
+    def refuse(self, refused: Refused, who: Identity | None) -> None:
+        """What a known user tried and may not is logged too; strangers are not, for they could fill the log."""
+        if self.route.role == "admin" and who is not None:
+            what = f"{self.request.method} {self.request.raw_path}"
+            audit.record(who.words, self.request.client, what, int(refused.status), role=who.role)
+
+
 class Router:
     def __init__(self, routes: Sequence[Route], guard: Guard | None = None) -> None:
         self.routes = tuple(routes)
-        self._guard = guard
+        self.guard = guard
 
     def answer(self, request: Request) -> Response:
         """Raises Refused for what is not in the table, and whatever the handler raises."""
         require_own(request)
+        match = self.find(request)
+        who = OPEN if self.guard is None else self.guard.check(request, match.route.role)
+        return match.answer(who)
+
+    def find(self, request: Request) -> Match:
         path = request.path.rstrip("/") or "/"
         method = "GET" if request.method == "HEAD" else request.method
         found = [(route, named) for route in self.routes if (named := route.match(path)) is not None]
         asked = next(((route, named) for route, named in found if route.method == method), None)
-        role: str = "admin"
-        if self._guard is not None:  # also of what is not there: nobody learns what is
-            role = self._guard.check(request, asked[0].role if asked is not None else "reader")
         if asked is not None:
-            return asked[0].handler(replace(request, role=role), asked[1])
+            return Match(request, *asked)
+        # Also for what is not there a role is needed: nobody learns what is.
         if not found:
             known = ", ".join(sorted({route.path for route in self.routes}))
-            raise Refused(HTTPStatus.NOT_FOUND, f"no such path; there are: {known}")
-        methods = sorted({route.method for route, _ in found} | {"HEAD"})
-        allowed = ", ".join(methods)
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} takes {allowed} only", headers={"Allow": allowed})
+            return self.refusing(request, Refused(HTTPStatus.NOT_FOUND, f"no such path; there are: {known}"))
+        allowed = ", ".join(sorted({route.method for route, _ in found} | {"HEAD"}))
+        why = f"{request.path} takes {allowed} only"
+        return self.refusing(request, Refused(HTTPStatus.METHOD_NOT_ALLOWED, why, headers={"Allow": allowed}))
+
+    def refusing(self, request: Request, refused: Refused, role: str = "reader") -> Match:
+        def refuse(_request: Request, _named: Mapping[str, str]) -> Response:
+            raise refused
+
+        return Match(request, Route(request.method, request.path, refuse, "", role, prompt=True), {})
