@@ -158,7 +158,7 @@ def test_half_a_line_holds_nobody(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_another_user_is_refused_without_a_seat_or_a_thread(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(serving, "_may", lambda _connection: False)
+        patch.setattr(serving, "_peer", lambda _connection: serving.Peer(uid=os.getuid() + 1))
         threads = threading.active_count()
         strangers: list[socket.socket] = []
         for _ in range(3 * serving.SEATS):

@@ -15,7 +15,7 @@ from heliograph.mirror.annals import IncidentLog
 from heliograph.mirror.incidents import Book, Incident, Kind, runs_of, span
 from heliograph.mirror.offsetmap import Subject
 from heliograph.mirror.quarantine import Kept, Place
-from heliograph.types import TopicPartition
+from heliograph.types import Factor, TopicPartition
 from heliograph.wire import Client
 from tests.memory_cluster import MemoryCluster
 
@@ -171,7 +171,7 @@ def test_runs_that_no_batch_can_have_are_nobodys(runs: str) -> None:
 
 def test_foreign_records_of_the_incidents_topic_are_named_once_by_partition_and_offset() -> None:
     cluster = MemoryCluster("eu")
-    log = IncidentLog(cast("Client", cluster), "us", "incidents", 1)
+    log = IncidentLog(cast("Client", cluster), "us", "incidents", Factor(1))
     log.write(REFUSED)
     absurd = incidents.encode(REFUSED).replace(b"[10,2]", b"[10,4611686018427387904]")
     key = incidents.key_of("us", REFUSED)

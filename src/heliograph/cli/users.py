@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from heliograph.cli.out import echo
-
 
 @click.command("users", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("file", type=click.Path(path_type=Path))
@@ -40,7 +38,7 @@ def command(file: Path, name: str | None, role: str, token: bool, remove: bool) 
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     if name is None:
         for user in load_users(file).values():
-            echo(f"{user.name}  {user.role}" + ("  renew: a weak hash" if is_outdated(user.hash) else ""))
+            click.echo(f"{user.name}\t{user.role}" + ("\trenew: a weak hash" if is_outdated(user.hash) else ""))
         return 0
     if not NAME.fullmatch(name):
         raise click.BadParameter(f"{name!r}: letters, digits, _, @ and - only", param_hint="NAME")
@@ -53,8 +51,8 @@ def command(file: Path, name: str | None, role: str, token: bool, remove: bool) 
     secret = _token() if token else _password()
     write_users(file, [*kept, f"{name} {role} {digest(secret)}"])
     if token:
-        echo(f"{name}.{secret}")
-    echo(f"{name} may use the API as {role}; processes that run with {file} read it within seconds", err=True)
+        click.echo(f"{name}.{secret}")
+    click.echo(f"{name} may use the API as {role}; processes that run with {file} read it within seconds", err=True)
     return 0
 
 
