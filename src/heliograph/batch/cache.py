@@ -1,25 +1,94 @@
-"""Where numba may keep its compiled kernels when neither the package's folder nor the user's cache can be written.
+"""Where numba keeps its compiled kernels, whether they are there, and that one process compiles them at a time.
 
 Numba looks at `NUMBA_CACHE_DIR`, then beside the source, then in the user's cache folder (`XDG_CACHE_HOME`), and raises
 when none is writable: a container with a read-only root and no home. Then a private temporary folder is used.
+
+Compiling takes half a minute, loading what is compiled half a second. A file beside numba's own says which of the two
+it would be, without importing numba: its name is made of all that numba's cache depends on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.metadata
 import os
+import platform
 import stat
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCES = ("columns.py", "kernels.py", "labelling.py", "routing.py", "texts.py")  # whatever the kernels are made of
 
 
 def prepare() -> None:
     """Make sure that numba finds a folder; to be called before numba is imported."""
     if os.environ.get("NUMBA_CACHE_DIR"):
         return
-    beside = Path(__file__).parent / "__pycache__"
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if not any(_writable(folder) for folder in (beside, home)):
+    if _usual() is None:
         os.environ["NUMBA_CACHE_DIR"] = str(_private())
+
+
+def compiled() -> bool:
+    """Whether a process has compiled these kernels on this machine: loading them takes a moment then."""
+    return _mark().exists()
+
+
+def mark_compiled() -> None:
+    """All of them are in numba's cache now. Without the file they are loaded all the same, later."""
+    with contextlib.suppress(OSError):
+        _mark().parent.mkdir(parents=True, exist_ok=True)
+        _mark().touch()
+
+
+@contextlib.contextmanager
+def compiling(*, wait: bool = True) -> Iterator[bool]:
+    """While this process compiles no other does; whoever waited finds them compiled. Whether it is this one's turn,
+    which without `wait` it may not be. Where nothing can be locked everybody compiles for themselves."""
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = _mark().with_suffix(".lock")
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            held = stack.enter_context(lock.open("ab"))
+            fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass
+        yield True
+
+
+@functools.cache
+def _mark() -> Path:
+    made = hashlib.sha256()
+    for name in SOURCES:
+        made.update((HERE / name).read_bytes())
+    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
+    made.update(repr((sys.version, platform.machine(), _processor(), *versions)).encode())
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(given) if given else _usual() or _private()
+    return folder / f"heliograph-kernels-{made.hexdigest()[:16]}"
+
+
+def _processor() -> str:
+    """Kernels are compiled for one: a container's image may be run on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
+
+
+def _usual() -> Path | None:
+    """The folder that numba takes by itself."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return next((folder for folder in (HERE / "__pycache__", home) if _writable(folder)), None)
 
 
 def _writable(folder: Path) -> bool:

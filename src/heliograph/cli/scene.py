@@ -116,6 +116,9 @@ def clusters(
     topics: Mapping[str, Sequence[str]], partitions: int, config: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, Kafka]]:
     """One for each alias, side by side, with these topics."""
+    from heliograph.flow import warm
+
+    warm.prepare_kernels()
     with step("Java") as done:
         java = find_java()
         done(f"Java {java.release}")

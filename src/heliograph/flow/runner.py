@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from heliograph import batch
 from heliograph.errors import EngineError, FlowError, HeliographError
 from heliograph.flow.changes import Way, way
 from heliograph.flow.charge import Charge
@@ -114,6 +115,8 @@ class Runner:
 
     def _start_flows(self) -> None:
         coordinators = list(self._coordinators.values())
+        if self._master is None or self._master.startswith("local"):
+            batch.prepare()  # tasks run on this machine
         with ThreadPoolExecutor(len(coordinators) + 2, thread_name_prefix="start") as pool:
             engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
             try:

@@ -11,6 +11,11 @@ def kernels() -> None:
     batch.warm()
 
 
+def prepare_kernels() -> None:
+    """Compiled in a process beside this one, if they never were."""
+    batch.prepare()
+
+
 def classes() -> Path | None:
     """Where Spark's class archive is, or would be; None without Java."""
     from heliograph.spark import archive

@@ -89,8 +89,10 @@ LEFT_OVER: deque[Row] = deque()
 
 
 def warm() -> None:
-    """Load now what the first batches would otherwise wait for: kernels and schemas."""
-    batch.warm()
+    """Load now what the first batches would otherwise wait for: kernels, unless they have to be compiled, and
+    schemas."""
+    if batch.compiled():
+        batch.warm()
     versions.warm()
 
 
