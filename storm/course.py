@@ -33,6 +33,7 @@ class Course:
         self, sides: Mapping[str, Side], mirror: Mirror, *, seed: int, rate: float, old: bool, say: Say
     ) -> None:
         self._sides, self._mirror, self._say = sides, mirror, say
+        self._old = old
         self._loads = {name: Load(side.client, TOPICS, rate=rate, old=old) for name, side in sides.items()}
         self._groups = {
             name: Groups(side, sides[side.other], self._loads[name], seed + place)
@@ -190,6 +191,7 @@ class Course:
                 sources={**past, load.generation: read_source(side.client, shape.name, load.generation)},
                 copies=read_copies(target.client, remote),
                 divided=bool(shape.copies),
+                may_repeat=self._old,
                 acknowledged=load.acknowledged(),
                 placements=groups.placements[remote],
             )

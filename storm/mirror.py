@@ -142,9 +142,8 @@ class Mirror:
             with self.lock:
                 if not self._stopping.is_set() and self.main.process.poll() is not None:
                     code, words = self.main.process.returncode, self.main.words(10)
-                    refused = code == 2 and "AUTHORIZATION_FAILED" in words
-                    told = (
-                        self.ended.refused if refused and time.monotonic() < self.withdrawn_until else self.ended.words
-                    )
+                    withdrawn = time.monotonic() < self.withdrawn_until
+                    refused = withdrawn and code == 2 and "AUTHORIZATION_FAILED" in words
+                    told = self.ended.refused if refused else self.ended.words
                     told.append(f"{self.main.folder.name} ended with {code}:\n{words}")
                     self.restart()

@@ -11,7 +11,7 @@ Invariants checked, each with the record, the partition and the offset where it 
   source      every acknowledged record is in the source (Kafka's promise, on which the others rest)
 
 With --old the load's own producer has no idempotence, and now and then its library sends a request twice. What the
-source holds twice the copy must hold twice (`repeated` counts these, and is no finding).
+source holds twice the copy must hold twice; only then (`may_repeat`) that is no finding about the source itself.
 
 Nothing is read here, and nothing of the engine is imported.
 """
@@ -96,6 +96,7 @@ class Topic:
     sources: Generations
     copies: Mapping[int, CopyLog]
     divided: bool = False
+    may_repeat: bool = False  # the load's producer may have stored records twice
     acknowledged: Mapping[tuple[int, int], IntArray] = field(default_factory=dict)  # by (generation, partition)
     placements: Sequence[Placement] = ()
 
@@ -149,7 +150,9 @@ def _check_source(topic: Topic, generation: int, partition: int, source: SourceL
     gone = acknowledged[~np.isin(acknowledged, source.numbers)]
     found = _finding("source", where, gone, lambda n: f"{Identity(generation, partition, n)} was acknowledged, is gone")
     back = np.flatnonzero(np.diff(source.numbers) <= 0) + 1
-    at = source.offsets[back[~np.isin(source.numbers[back], source.repeated)]]
+    if topic.may_repeat:
+        back = back[~np.isin(source.numbers[back], source.repeated)]
+    at = source.offsets[back]
     return found + _finding("source", where, at, lambda o: f"the source itself is out of order at offset {o}")
 
 

@@ -24,12 +24,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from heliograph.embedded import Kafka
 from heliograph.embedded import broker as embedded_broker
-from tests.kit import contents, end_offsets, read_all, wait_until
+from tests.kit import PATIENCE, contents, end_offsets, read_all, wait_until
 
 COMMAND = Path(sys.executable).with_name("heliograph")
 DAEMON = "heliograph.spark.daemon"
 LINES_BYTES = 1 << 20  # more than two JSON lines of a run ever have
-START_SECONDS = 300.0  # eight seconds on a quiet machine; minutes on two cores that others use as well
+START_SECONDS = 100.0  # eight seconds on a quiet machine; minutes on two cores that others use as well
 
 ONE_BROKER: Mapping[str, object] = {"replication_factor": 1, "offset_storage_replication_factor": 1}
 
@@ -181,7 +181,7 @@ class Run:
 
     def wait_ended(self, timeout_seconds: float = 120) -> int:
         """Until it has ended by itself; its exit code."""
-        code = int(self.process.wait(timeout_seconds))
+        code = int(self.process.wait(timeout_seconds * PATIENCE))
         self.seconds = self.seconds or time.monotonic() - self._began
         return code
 

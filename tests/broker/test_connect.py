@@ -21,8 +21,6 @@ from tests.broker.api import Api
 from tests.broker.processes import Feed, Run, assert_copied, records_in, write_file
 from tests.kit import Record, create_topic, produce, read_all, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 PARTITIONS, PER_SECOND = 5, 1_000
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"

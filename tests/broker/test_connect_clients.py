@@ -24,8 +24,6 @@ from tests.broker.processes import Run, records_in, write_file
 from tests.broker.test_connectors import write_files
 from tests.kit import Record, contents, create_topic, produce, read_all, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 PARTITIONS, RECORDS = 5, 1000
 
 

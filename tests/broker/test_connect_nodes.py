@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(400 + 120 * KILLS)
 
 AWAY_S = 10.0  # without a whole answer, and without a change being taken
 PARTITIONS, PER_SECOND = 3, 500
-TAKEN_OVER_S = 25.0  # from the kill: 6 s until it is missed, one round of the group, a start of Spark on two busy cores
+TAKEN_OVER_S = 60.0  # a bound: 6 s until it is missed, one round of the group, a start of Spark, 17 s here in all
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
 
 
@@ -175,7 +175,7 @@ def _kill_one(scene: Scene, turn: int) -> None:
     alive.run.wait(
         lambda: all(records_in(scene.backup.confluent(), f"source.{t}") > n for t, n in counts.items()),
         what="its records",
-        timeout_seconds=began + TAKEN_OVER_S - time.monotonic(),
+        timeout_seconds=TAKEN_OVER_S,
     )
     print(f"taken over after {time.monotonic() - began:.1f} s")
     assert alive.api.up()

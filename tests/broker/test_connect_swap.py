@@ -6,15 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from heliograph.embedded import ConnectWorker, Kafka, connect_properties
 from heliograph.embedded.ports import claim_port
 from tests.broker.api import Api
 from tests.broker.processes import Run, records_in, write_file
 from tests.kit import Record, create_topic, produce, wait_until
-
-pytestmark = pytest.mark.timeout(300)
 
 MIRROR = "org.apache.kafka.connect.mirror.Mirror"
 RECORDS, PARTITIONS = 400, 2

@@ -41,8 +41,6 @@ from tests.broker.processes import Feed, assert_copied
 from tests.broker.site import Site
 from tests.kit import SOON_BACK, Record, create_topic, produce, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 PARTITIONS = 3
 
 

@@ -40,8 +40,6 @@ from tests.broker.engine import Engine, assert_same, mirror, one_flow
 from tests.broker.processes import write_file
 from tests.kit import Record, create_topic, produce, read_all, wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,6 @@ from heliograph.wire import Client
 from tests.broker.processes import Feed, Run, assert_copied, wait_until_gone, write_properties
 from tests.kit import SOON_BACK, create_topic, wait_until
 
-pytestmark = pytest.mark.timeout(600)
-
 PARTITIONS = 4
 DAYS_MS = 3 * 86_400_000
 DIRECT = "SASL_PLAINTEXT"  # the listener of the feed and the comparison, which no link stands before

@@ -14,8 +14,6 @@ from heliograph.embedded import Kafka
 from heliograph.wire import Client, NewTopic
 from tests.kit import SOON_BACK, create_topic, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 OWN = ("mm2-offsets.us.internal", "heartbeats", "us.checkpoints.internal")
 
 

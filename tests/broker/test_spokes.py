@@ -21,8 +21,6 @@ from heliograph.embedded import Kafka, running
 from tests.broker.processes import Run
 from tests.kit import Record, alter_topic, create_topic, end_offsets, own_settings, produce, read_all
 
-pytestmark = pytest.mark.timeout(300)
-
 NAMES = ("spoke1", "spoke2", "spoke3")
 TOPIC, PARTITIONS = "topic", 2
 DEMUX = "hub->hub.demux"

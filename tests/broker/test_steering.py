@@ -26,8 +26,6 @@ from tests.broker.processes import Feed, Run, assert_copied, records_in, write_f
 from tests.broker.site import Site
 from tests.kit import Record, alter_topic, create_topic, end_offsets, produce, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 FLOW, BACK = "west->east", "east->west"
 PARTITIONS, PER_SECOND = 4, 2_000
 COPIED_S = 30  # a bound for waits: how soon it is, under load, is measured by the benchmark's `growth`

@@ -19,8 +19,6 @@ from tests.broker.engine import topics_of
 from tests.broker.processes import Run, records_in, write_file
 from tests.kit import SOON_BACK, Record, create_topic, produce
 
-pytestmark = pytest.mark.timeout(600)
-
 UNREACHABLE = 75
 RECORDS = 100
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.journey.demos import finished
 
 
-@pytest.mark.timeout(450)
 def test_the_demo_ends_by_itself_and_has_compared_every_record(tmp_path: Path) -> None:
     said = finished(tmp_path, "--seconds", "5", "--rate", "1600", at_least=4_000)
     assert re.search(r"^us->eu: [1-9]", said, re.MULTILINE)

@@ -11,7 +11,6 @@ import pytest
 from tests.journey.demos import finished, interrupted
 
 
-@pytest.mark.timeout(450)
 @pytest.mark.parametrize(("via", "spokes"), [("intermediate", 2), ("straight", 1)])
 def test_the_demo_ends_by_itself_and_has_compared_every_record(via: str, spokes: int, tmp_path: Path) -> None:
     arguments = ["--spokes", str(spokes), "--seconds", "5", "--rate", "900", "--via", via]

@@ -140,7 +140,6 @@ def spark(tmp_path: Path) -> Iterator[Standalone]:
         cluster.stop()
 
 
-@pytest.mark.timeout(700)
 def test_a_worker_of_a_spark_cluster_killed_and_another_joined(
     spark: Standalone, primary: Kafka, backup: Kafka, topic_name: str, tmp_path: Path
 ) -> None:

@@ -14,11 +14,18 @@ engine = Engine(master=None, slots=1, settings={"spark.hadoop.some.password": "h
 context = engine.session.sparkContext
 process = psutil.Process(context._gateway.proc.pid)
 family = [process, *process.children(recursive=True)]
+
+def seen(ask):
+    try:
+        return list(ask())
+    except psutil.NoSuchProcess:  # a zombie, too
+        return []
+
 conf = dict(context.getConf().getAll())
 hadoop = context._jvm.org.apache.hadoop  # where SecurityManager keeps the secret that it made
 credentials = hadoop.security.UserGroupInformation.getCurrentUser().getCredentials()
 secret = bytes(credentials.getSecretKey(hadoop.io.Text("sparkCookie")) or b"").decode()
-lines = " ".join(word for one in family for word in one.cmdline())
+lines = " ".join(word for one in family for word in seen(one.cmdline))
 print(json.dumps({
     "authenticated": conf["spark.authenticate"],
     "encrypted": [conf[key] for key in ("spark.network.crypto.enabled", "spark.io.encryption.enabled")],
@@ -27,7 +34,7 @@ print(json.dumps({
     "in_conf": secret in conf.values(),
     "password": conf["spark.hadoop.some.password"],
     "listening": sorted({
-        end.laddr.ip for one in family for end in one.net_connections("tcp") if end.status == "LISTEN"
+        end.laddr.ip for one in family for end in seen(lambda: one.net_connections("tcp")) if end.status == "LISTEN"
     }),
     "sum": context.parallelize(range(10), 2).map(lambda number: number * 2).sum(),
 }))

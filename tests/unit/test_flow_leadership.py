@@ -17,6 +17,14 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     return Log(monkeypatch)
 
 
+def started_pair(log: Log) -> tuple[Process, Process]:
+    """The first leads, the second stands by."""
+    first, second = Process(log), Process(log)
+    first.start()
+    second.start()
+    return first, second
+
+
 def test_a_process_alone_leads_once_it_has_read_its_claim_back(log: Log) -> None:
     one = Process(log)
     one.beat()
@@ -27,9 +35,7 @@ def test_a_process_alone_leads_once_it_has_read_its_claim_back(log: Log) -> None
 
 
 def test_the_second_stands_by_and_says_for_which(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     assert (first.leads, second.leads) == (True, False)
     assert first.name in second.leadership.words
 
@@ -46,9 +52,7 @@ def test_of_two_that_claim_at_once_the_first_in_the_log_leads(log: Log) -> None:
 
 
 def test_one_that_falls_silent_is_followed_and_yields_when_it_wakes(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     log.now += GONE_S - 1
     second.live()
     assert not second.leads
@@ -64,9 +68,7 @@ def test_one_that_falls_silent_is_followed_and_yields_when_it_wakes(log: Log) ->
 
 
 def test_one_whose_beats_are_lost_yields_before_another_leads(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     for _ in range(int(GONE_S + MUTED_S) + 2):
         log.now += 1
         for one in (second, second, first):
@@ -76,9 +78,7 @@ def test_one_whose_beats_are_lost_yields_before_another_leads(log: Log) -> None:
 
 
 def test_one_that_is_cut_off_from_the_log_stops_before_another_leads(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     first.look()
     for _ in range(int(GONE_S + MUTED_S) + 2):
         log.now += 1
@@ -89,9 +89,7 @@ def test_one_that_is_cut_off_from_the_log_stops_before_another_leads(log: Log) -
 
 
 def test_one_that_is_cut_off_and_alone_goes_on(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     second.leave()
     first.look()
     log.now += 10 * GONE_S
@@ -100,9 +98,7 @@ def test_one_that_is_cut_off_and_alone_goes_on(log: Log) -> None:
 
 
 def test_one_that_was_cut_off_leads_again_if_no_other_has_claimed(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     first.look()
     log.now += GONE_S - 1
     first.leadership.stop_if_cut_off(GONE_S - 1)
@@ -114,9 +110,7 @@ def test_one_that_was_cut_off_leads_again_if_no_other_has_claimed(log: Log) -> N
 
 
 def test_a_configuration_that_is_applied_to_the_leader_makes_no_second_leader(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     first.digest = "of the edited file"
     for one in (first, second):
         one.live()
@@ -127,9 +121,7 @@ def test_a_lease_that_was_not_taken_back_ends_though_its_process_runs_other_flow
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Holder, "lives", property(lambda holder: True))
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    _first, second = started_pair(log)
     for _ in range(2):
         log.now += GONE_S
         second.live()
@@ -137,9 +129,7 @@ def test_a_lease_that_was_not_taken_back_ends_though_its_process_runs_other_flow
 
 
 def test_one_that_was_killed_is_followed_when_its_tasks_are_mute(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     log.dead.add(first.name)
     second.live()
     assert not second.leads, "tasks of a killed driver send for a moment longer"
@@ -150,18 +140,14 @@ def test_one_that_was_killed_is_followed_when_its_tasks_are_mute(log: Log) -> No
 
 
 def test_one_that_took_back_its_lease_is_followed_at_once(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     first.leave()
     second.live()
     assert second.leads
 
 
 def test_one_whose_query_failed_lets_another_lead(log: Log) -> None:
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     first.look()
     first.leadership.resign()
     assert "its query failed" in first.leadership.words
@@ -198,9 +184,7 @@ def test_records_of_0_1_claim_nothing(log: Log) -> None:
 
 def test_another_configuration_does_not_lead_beside_the_first(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is applied to the process that stands by first: which of the two stays is another question."""
-    first, second = Process(log), Process(log)
-    first.start()
-    second.start()
+    first, second = started_pair(log)
     second.presence.flow = FLOW.__class__(FLOW.source, FLOW.target, copies=False)
     second.live()
     assert (first.leads, second.leads) == (True, False)

@@ -60,12 +60,16 @@ class TestASourceThatHoldsRecordsTwice:
     NUMBERS = (*range(20), *range(10, COUNT))
 
     def topic(self, numbers: Sequence[int], **more: object) -> Topic:
-        return plain(run(0, numbers), sources={0: {0: source(self.NUMBERS)}}, **more)
+        return plain(run(0, numbers), sources={0: {0: source(self.NUMBERS)}}, **{"may_repeat": True, **more})
 
     def test_the_copy_holds_them_twice_too(self) -> None:
         topic = self.topic(self.NUMBERS)
         assert check(topic) == []
         assert repeated(topic) == 10
+
+    def test_an_idempotent_load_repeats_nothing(self) -> None:
+        [found] = check(self.topic(self.NUMBERS, may_repeat=False))
+        assert (found.kind, found.named) == ("source", ("the source itself is out of order at offset 20",))
 
     def test_a_third_time_is_a_duplicate(self) -> None:
         found = check(self.topic([*self.NUMBERS, 15]))

@@ -48,6 +48,17 @@ def begin_again(copy: MappedCopy, source: int, target: int, length: int) -> None
     task.write()
 
 
+def cut_and_begun_again() -> MappedCopy:
+    """The group was placed at 1900, the copy was cut at 700 and copied again from 600 on: 600 lies at 700."""
+    copy = copied()
+    copy.commit(1900)
+    copy.round()
+    copy.target.ends[REMOTE] = 700
+    copy.commit(1700)
+    begin_again(copy, 600, 700, 900)
+    return copy
+
+
 # ---------------------------------------------------------------- copies that are gone
 
 
@@ -70,12 +81,7 @@ def test_a_copy_that_was_deleted_takes_its_checkpoints_with_it(restarted: bool) 
 def test_a_copy_that_was_cut_takes_back_where_its_checkpoints_had_placed_groups(restarted: bool) -> None:
     """Cut at 700 and copied again from 600 on: 600 lies at 700, 1000 at 1100. A group at 1000 would be read twice from
     900; one that had been placed at 1900 would miss 200."""
-    copy = copied()
-    copy.commit(1900)
-    copy.round()
-    copy.target.ends[REMOTE] = 700
-    copy.commit(1700)
-    begin_again(copy, 600, 700, 900)
+    copy = cut_and_begun_again()
     if restarted:
         copy.open()
     for _ in range(3):
@@ -86,12 +92,7 @@ def test_a_copy_that_was_cut_takes_back_where_its_checkpoints_had_placed_groups(
 @pytest.mark.parametrize("other", [False, True], ids=["began later", "stood by"])
 def test_a_group_is_taken_back_though_the_process_ended_that_withdrew_its_checkpoint(other: bool) -> None:
     """Checkpoints are written a minute before groups are set by them."""
-    copy = copied()
-    copy.commit(1900)
-    copy.round()
-    copy.target.ends[REMOTE] = 700
-    copy.commit(1700)
-    begin_again(copy, 600, 700, 900)
+    copy = cut_and_begun_again()
     first = copy.checkpoints
     if other:
         copy.open()

@@ -89,8 +89,8 @@ def command(
     for, with a warning; `heliograph replicas raise FILE` raises them later.
 
     While it runs, `heliograph pause`, `resume` and `stop` steer flows, topics and partitions, and `heliograph apply
-    FILE` (or SIGHUP) lets it take up the edited file. Of several processes that run a flow with the same settings one
-    copies and the others stand by; one with other settings is refused, unless it is told to --take-over.
+    FILE` (or SIGHUP) lets it take up the edited file. When several processes run a flow with the same settings, one
+    copies and the others stand by. A process with other settings is refused unless it is started with --take-over.
 
     \b
     Examples:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -119,6 +119,24 @@ class Stored:
         return Rewrite(sorted(set(settled) - set(firsts)), segments, array("q", [*firsts, *rest]))
 
 
+class Link(NamedTuple):
+    """A generation among those that count. `cut`: from this source offset on newer ones have all records (None: there
+    is no newer one). `covers`: it has all records up to there; one that has not does not stand in for older ones."""
+
+    stored: Stored
+    cut: int | None
+    covers: bool
+
+
+class Lowest(NamedTuple):
+    """The lowest target offset of the generations that were asked, and the oldest that knows anything. `is_final`: no
+    older one could have a lower answer."""
+
+    target: int | None
+    is_final: bool
+    oldest: Stored | None
+
+
 class Partition:
     """All generations of one source partition, or of one of its strands."""
 
@@ -151,13 +169,13 @@ class Partition:
 
     # ---------------------------------------------------------------- translation
 
-    def chain(self, producer: int, *, of_0_1: bool) -> Iterator[tuple[Stored, int | None]]:
-        """The generations that count, newest first, each with the source offset from which on newer ones have all
-        records. One that does not cover the records up to there does not count for those that are older."""
+    def chain(self, producer: int, *, of_0_1: bool) -> Iterator[Link]:
+        """The generations that count, newest first."""
         cut: int | None = None
         for one in self._following(producer, of_0_1=of_0_1):
-            yield one, cut
-            if one.generation is not None and (cut is None or one.covers(cut)):
+            covers = cut is None or one.covers(cut)
+            yield Link(one, cut, covers)
+            if one.generation is not None and covers:
                 cut = one.generation.start if cut is None else min(cut, one.generation.start)
 
     def _following(self, producer: int, *, of_0_1: bool) -> list[Stored]:
@@ -187,44 +205,45 @@ class Partition:
     def floor(self, offset: int, position: Position) -> int | None:
         """A target offset before which no record lies that the source has at or after this offset; the record's own
         where runs are exact. None: not known."""
-        lowest: int | None = None
-        oldest: Stored | None = None
-        for one, cut in self.chain(position.producer_id, of_0_1=position.run is None):
-            at = offset if cut is None else min(offset, cut)
-            found = one.floor(at)
-            if found is not None:
-                lowest = found if lowest is None else min(lowest, found)
-                if cut is None or one.covers(cut):
-                    return lowest
-            oldest = one if found is not None or len(one.runs) else oldest
-        if oldest is not None and oldest.first_of_all:
-            return lowest or 0
+        links = self.chain(position.producer_id, of_0_1=position.run is None)
+        found = _lowest(offset, links, lambda one, at: one.floor(at))
+        if found.is_final:
+            return found.target
+        if found.oldest is not None and found.oldest.first_of_all:
+            return found.target or 0
         return 0 if position.target == 0 else None
 
     def ceiling(self, offset: int, position: Position) -> int | None:
         """Where that record lies at the furthest. None: not known."""
         limit: int | None = None
-        for one, cut in self.chain(position.producer_id, of_0_1=position.run is None):
-            if cut is not None and offset >= cut:
+        for link in self.chain(position.producer_id, of_0_1=position.run is None):
+            if link.cut is not None and offset >= link.cut:
                 break
-            found = one.runs.ceiling(offset)
+            found = link.stored.runs.ceiling(offset)
             limit = limit if found is None else found
         return limit
 
     def behind(self, offset: int, producer: int, *, of_0_1: bool) -> int | None:
         """Of points: before which target offset there is no record at or after this source offset. None: there are no
         points."""
-        known = False
-        lowest: int | None = None
-        for one, cut in self.chain(producer, of_0_1=of_0_1):
-            known = known or bool(len(one.runs))
-            at = offset if cut is None else min(offset, cut)
-            found = one.runs.floor(at)
-            if found is not None:
-                lowest = found if lowest is None else min(lowest, found)
-                if cut is None or one.covers(cut):
-                    return lowest
-        return 0 if known else None  # rule D may have passed over the first records: they have no point
+        found = _lowest(offset, self.chain(producer, of_0_1=of_0_1), lambda one, at: one.runs.floor(at))
+        if found.is_final:
+            return found.target
+        return 0 if found.oldest is not None else None  # rule D may have passed over the first records: without a point
+
+
+def _lowest(offset: int, links: Iterable[Link], floor: Callable[[Stored, int], int | None]) -> Lowest:
+    """Asks generation after generation until one covers what the newer ones lack."""
+    lowest: int | None = None
+    oldest: Stored | None = None
+    for one, cut, covers in links:
+        found = floor(one, offset if cut is None else min(offset, cut))
+        if found is not None:
+            lowest = found if lowest is None else min(lowest, found)
+            if covers:
+                return Lowest(lowest, True, one)
+        oldest = one if found is not None or len(one.runs) else oldest
+    return Lowest(lowest, False, oldest)
 
 
 def _begun(one: Stored) -> int:

@@ -71,7 +71,9 @@ class Claims:
             return {}
         remotes = list(dict.fromkeys(remote for r in routes for remote in r.remotes))
         ends = self._target.list_offsets(remotes, at="latest")
-        self._doubt(routes, ends)
+        # After those of the target: what lies there lies before these ends in the source.
+        source_ends = self._source.list_offsets([r.tp for r in routes], at="latest")
+        self._doubt(routes, ends, source_ends)
         unclaimed = self._unclaimed(routes)
         begins = beginnings(self._flow, self._source, [r.tp for r in unclaimed], self._positions.known)
         wanted: dict[TopicPartition, Wanted] = {}
@@ -90,7 +92,6 @@ class Claims:
             wanted[route.tp] = self._wanted(route, begin.offset, there)
         translated = [r for r in unclaimed if r.tp in wanted and not r.stages]  # no group's offsets are of the others
         copies, new = self._copy_ids(translated), wanted.keys() - self._positions.known.keys()
-        source_ends = self._source.list_offsets([r.tp for r in translated], at="latest") if translated else {}
         if translated:
             self._offsets.catch_up()
         self._positions.claim(wanted, lambda claims: self._generations(translated, copies, claims, new, source_ends))
@@ -203,10 +204,14 @@ class Claims:
         reason = f"records of {route.tp} went on to {named} too, and there is no place for these now"
         return NoStart(reason, "make these topics as they were; what else is in their way stands beside this")
 
-    def _doubt(self, routes: list[Route], remote_ends: Mapping[TopicPartition, int | WireError]) -> None:
+    def _doubt(
+        self,
+        routes: list[Route],
+        remote_ends: Mapping[TopicPartition, int | WireError],
+        ends: Mapping[TopicPartition, int | WireError],
+    ) -> None:
         """Positions that others wrote, and that no mirror can have reached."""
         known = {r: p for r in routes if (p := self._positions.known.get(r.tp)) is not None}
-        ends = self._source.list_offsets([r.tp for r in known], at="latest") if known else {}
         beyond = {
             r.tp: (end, all(remote_ends[remote] == 0 for remote in r.remotes))
             for r, position in known.items()
