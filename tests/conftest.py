@@ -13,6 +13,7 @@ import structlog
 from hypothesis import settings
 from structlog.typing import EventDict
 
+from heliograph import batch
 from heliograph.embedded import Kafka, running
 
 _counter = itertools.count(1)
@@ -24,6 +25,13 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # started behind a shell's `&`: commands under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels() -> None:
+    """Compiled by the first process that runs tests on a machine, loaded by every one: what must be rewritten would
+    wait for them otherwise."""
+    batch.warm()
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@
     │   ├── CorruptBatch            CRC or structure
     │   ├── UnknownCodec
     │   └── RecordTooLarge          one record that the target takes in no batch
+    ├── KernelsMissing          ↻   a batch that must be rewritten before the kernels are compiled and loaded
     ├── FlowError                   a flow that cannot run as asked
     │   ├── SameCluster             two aliases, one cluster id
     │   ├── Held                    another process runs this flow
@@ -143,6 +144,13 @@ class RecordTooLarge(BatchError):
     """One record that the target takes in no batch."""
 
     condition = "RECORD_TOO_LARGE"
+
+
+class KernelsMissing(HeliographError):
+    """A batch that must be rewritten while the kernels are not loaded. No BatchError: nothing is wrong with it."""
+
+    condition = "KERNELS_MISSING"
+    retriable = True
 
 
 class FlowError(HeliographError):

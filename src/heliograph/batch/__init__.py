@@ -5,11 +5,11 @@ Importing this package is cheap: numba and the kernels come when they are first 
 
 from __future__ import annotations
 
-from heliograph.batch.cache import compiled
+from heliograph.batch.cache import compiled, compiling
 from heliograph.batch.chunk import Chunk, Limits
 from heliograph.batch.header import SIZE as HEADER_BYTES
 from heliograph.batch.header import Header, base_timestamp, headers, patch, verify_crc
-from heliograph.batch.loading import prepare, warm
+from heliograph.batch.loading import ready, warm
 from heliograph.batch.piece import Piece
 from heliograph.batch.records import Record, decode, decode_all, encode
 
@@ -22,12 +22,13 @@ __all__ = [
     "Record",
     "base_timestamp",
     "compiled",
+    "compiling",
     "decode",
     "decode_all",
     "encode",
     "headers",
     "patch",
-    "prepare",
+    "ready",
     "verify_crc",
     "warm",
 ]

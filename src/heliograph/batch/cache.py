@@ -3,8 +3,8 @@
 Numba looks at `NUMBA_CACHE_DIR`, then beside the source, then in the user's cache folder (`XDG_CACHE_HOME`), and raises
 when none is writable: a container with a read-only root and no home. Then a private temporary folder is used.
 
-Compiling takes half a minute, loading what is compiled half a second. A file beside numba's own says which of the two
-it would be, without importing numba: its name is made of all that numba's cache depends on.
+Compiling takes half a minute, loading what is compiled half a second. A file beside numba's own (the mark) says which
+of the two it would be, without importing numba: its name is made of all that numba's cache depends on.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import contextlib
 import fcntl
 import functools
 import hashlib
-import importlib.metadata
 import os
+import pkgutil
 import platform
 import stat
 import sys
@@ -24,38 +24,38 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCES = ("columns.py", "kernels.py", "labelling.py", "routing.py", "texts.py")  # whatever the kernels are made of
+COMPILERS = ("numba", "llvmlite", "numpy")
 
 
 def prepare() -> None:
-    """Make sure that numba finds a folder; to be called before numba is imported."""
-    if os.environ.get("NUMBA_CACHE_DIR"):
-        return
-    if _usual() is None:
+    """Make sure that numba finds a folder, in this process and those that it starts; before numba is imported."""
+    if not os.environ.get("NUMBA_CACHE_DIR") and _usual() is None:
         os.environ["NUMBA_CACHE_DIR"] = str(_private())
 
 
 def compiled() -> bool:
     """Whether a process has compiled these kernels on this machine: loading them takes a moment then."""
-    return _mark().exists()
+    return mark().exists()
 
 
 def mark_compiled() -> None:
-    """All of them are in numba's cache now. Without the file they are loaded all the same, later."""
-    with contextlib.suppress(OSError):
-        _mark().parent.mkdir(parents=True, exist_ok=True)
-        _mark().touch()
+    """All of them are in numba's cache now. Raises OSError where that cannot be said."""
+    mark().parent.mkdir(parents=True, exist_ok=True)
+    mark().touch()
 
 
 @contextlib.contextmanager
 def compiling(*, wait: bool = True) -> Iterator[bool]:
-    """While this process compiles no other does; whoever waited finds them compiled. Whether it is this one's turn,
-    which without `wait` it may not be. Where nothing can be locked everybody compiles for themselves."""
+    """While this process compiles no other does; whoever waited finds them compiled. Whether it is this process's turn:
+    without `wait` it may not be. The lock ends with the process that holds it. Where the file system knows no locks
+    every process compiles for itself."""
     with contextlib.ExitStack() as stack:
         try:
-            lock = _mark().with_suffix(".lock")
+            lock = mark().with_suffix(".lock")
             lock.parent.mkdir(parents=True, exist_ok=True)
             held = stack.enter_context(lock.open("ab"))
             fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            stack.callback(fcntl.flock, held, fcntl.LOCK_UN)  # a child forked meanwhile would keep it otherwise
         except BlockingIOError:
             yield False
             return
@@ -64,16 +64,36 @@ def compiling(*, wait: bool = True) -> Iterator[bool]:
         yield True
 
 
+def mark() -> Path:
+    """The file that says that the kernels are compiled."""
+    prepare()
+    return _folder() / _name()
+
+
+def _folder() -> Path:
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    found = Path(given) if given else _usual()
+    assert found is not None  # `prepare` saw to it
+    return found
+
+
 @functools.cache
-def _mark() -> Path:
+def _name() -> str:
     made = hashlib.sha256()
     for name in SOURCES:
-        made.update((HERE / name).read_bytes())
-    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite", "numpy")]
-    made.update(repr((sys.version, platform.machine(), _processor(), *versions)).encode())
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(given) if given else _usual() or _private()
-    return folder / f"heliograph-kernels-{made.hexdigest()[:16]}"
+        made.update(pkgutil.get_data(__package__, name) or b"")  # the package may be in a zip file on an executor
+    machine = (sys.version, platform.machine(), _processor(), str(HERE), *map(_release, COMPILERS))
+    made.update(repr(machine).encode())
+    return f"heliograph-kernels-{made.hexdigest()[:16]}"
+
+
+def _release(package: str) -> str:
+    """Which release is installed, without importing it: where it is and how its folder looks. The standard library's
+    `importlib.metadata` would take 30 ms, which is a part of the time to a task's first record."""
+    for entry in sys.path:
+        for folder in Path(entry or ".").glob(f"{package}-*.dist-info"):
+            return folder.name
+    return ""
 
 
 def _processor() -> str:
@@ -88,7 +108,7 @@ def _processor() -> str:
 def _usual() -> Path | None:
     """The folder that numba takes by itself."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return next((folder for folder in (HERE / "__pycache__", home) if _writable(folder)), None)
+    return next((folder for folder in (HERE / "__pycache__", home / "numba") if _writable(folder)), None)
 
 
 def _writable(folder: Path) -> bool:

@@ -28,7 +28,7 @@ from crc32c import crc32c
 from heliograph.batch import codec as codecs
 from heliograph.batch import columns as c
 from heliograph.batch import header, legacy
-from heliograph.batch.loading import ready
+from heliograph.batch.loading import need, ready
 from heliograph.batch.piece import Copy, Piece
 from heliograph.batch.records import Record, decode_all
 from heliograph.batch.scan import Row, find, refuse
@@ -197,13 +197,16 @@ class Chunk:
         """The next piece; None when nothing is left.
 
         `merge` says that there is a backlog: then neighbouring small batches come as one (as soon as the kernels are
-        loaded). A batch that must be rewritten (holes, LogAppendTime, too large …) is, either way.
+        loaded). A batch that must be rewritten (holes, LogAppendTime, too large …) is, either way; KernelsMissing until
+        they are loaded, and nothing has changed then.
         """
         if not self._settle():
             return None
         row = self._at(self._row)
         passes = self._passes(row)
-        if merge and row[c.AT_SIZE] < self._merge_below and self.batches > 1 and (ready() or not passes):
+        if not passes:
+            need()
+        if merge and row[c.AT_SIZE] < self._merge_below and self.batches > 1 and ready():
             return self._merge(row)
         return self._pass_on(row) if passes else self._assemble(self._row + 1, self._codec(row))
 
@@ -243,13 +246,7 @@ class Chunk:
             if row[c.AT_LAST] - row[c.AT_BASE] + 1 == row[c.AT_COUNT]:
                 self._drop = self._wanted - row[c.AT_BASE]
             else:
-                from heliograph.batch import kernels
-
-                payload = self._unpacked(self._row, row)
-                drop = int(kernels.below(payload, row[c.AT_COUNT], self._wanted - row[c.AT_BASE]))
-                if drop < 0:
-                    raise self._corrupt(row, "its records make no sense")
-                self._drop = drop
+                self._drop = self._below(row)
             self._settled = True
             if self._drop == row[c.AT_COUNT]:  # all that is left of it after cleaning lies before `wanted`
                 self._drop = 0
@@ -260,6 +257,22 @@ class Chunk:
             else:
                 self.remaining_records -= self._drop
         return self._row < len(self._rows)
+
+    def _below(self, row: Row) -> int:
+        """How many records of a batch with holes lie before `wanted`."""
+        if not ready():
+            batch = bytes(self._view[row[c.AT_POS] : row[c.AT_POS] + row[c.AT_SIZE]])
+            return sum(
+                record is not None and record.offset < self._wanted
+                for record, _ in decode_all(batch, check_crc=self._check_crc)
+            )
+        from heliograph.batch import kernels
+
+        payload = self._unpacked(self._row, row)
+        drop = int(kernels.below(payload, row[c.AT_COUNT], self._wanted - row[c.AT_BASE]))
+        if drop < 0:
+            raise self._corrupt(row, "its records make no sense")
+        return drop
 
     def _advance(self, row: Row) -> None:
         self.remaining_records -= row[c.AT_COUNT] - self._drop

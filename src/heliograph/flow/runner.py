@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from heliograph import batch
 from heliograph.errors import EngineError, FlowError, HeliographError
 from heliograph.flow.changes import Way, way
 from heliograph.flow.charge import Charge
@@ -33,6 +32,7 @@ from heliograph.flow.reach import check_begin, check_clusters, check_targets
 from heliograph.flow.specialists import Specialists
 from heliograph.flow.tenure import settle
 from heliograph.health.status import FlowReport, FlowStatus, Generation, Scope, Word
+from heliograph.mirror.compiler import Compiler
 from heliograph.spark import security
 from heliograph.state.replicas import needed_by
 from heliograph.types import Flow
@@ -68,8 +68,10 @@ class Runner:
         file: str = "",
         take_over: bool = False,
         wait_s: float | None = None,
+        spark: EngineOnce | None = None,
     ) -> None:
         """`file`: what others are told that this process runs. `take_over`: others that run these flows let go.
+        `spark`: one that the caller has begun to start; it ends with the flows.
         `wait_s`: how long the start waits for clusters that are away; None: as long as an answer may take."""
         self._patience = None if wait_s is None else _Shown(wait_s, self)
         self._master = master
@@ -87,6 +89,8 @@ class Runner:
         self._beating = {flow.name: Specialists(flow) for flow in flows if not flow.enabled}
         self._charges: dict[str, Charge] = {}
         self._engine: Engine | None = None
+        self._spark = spark
+        self._compiler = Compiler()
         self._changing = threading.RLock()
         self._stopping = threading.Event()
         self._over = threading.Event()  # stopped, or nothing is left to run
@@ -104,6 +108,13 @@ class Runner:
     # ---------------------------------------------------------------- from start to stop
 
     def start(self) -> None:
+        try:
+            self._start()
+        except BaseException:
+            self._compiler.close()
+            raise
+
+    def _start(self) -> None:
         if self._coordinators:
             self._start_flows()
         else:  # nothing is copied: no Spark, no coordinators
@@ -115,8 +126,7 @@ class Runner:
 
     def _start_flows(self) -> None:
         coordinators = list(self._coordinators.values())
-        if self._master is None or self._master.startswith("local"):
-            batch.prepare()  # tasks run on this machine
+        self._compile()
         with ThreadPoolExecutor(len(coordinators) + 2, thread_name_prefix="start") as pool:
             engine_class = pool.submit(_import_engine)  # takes about as long as the check beside it
             try:
@@ -140,6 +150,17 @@ class Runner:
             self._engine = engine.result()
         for coordinator in coordinators:
             self._charge(coordinator, opened=coordinator.flow.name not in late)
+
+    def _compile(self) -> None:
+        """Where tasks run on this machine, the kernels are compiled while Spark starts."""
+        local = self._master is None or self._master.startswith("local")
+        if local and not self._compiler.ensure():
+            waiting = [c.flow.name for c in self._coordinators.values() if c.flow.staged or c.flow.target_partitions]
+            words = "compiling kernels, once on this machine, for half a minute or so; `heliograph warm` does it ahead"
+            if waiting:
+                log.warning(words, flows_that_wait_for_it=waiting)
+            else:
+                log.info(words)
 
     def _prepare(self, flows: Sequence[Flow]) -> frozenset[str]:
         """Everything that is looked at before anything is written. Names of flows that are begun later."""
@@ -193,12 +214,13 @@ class Runner:
         while any(c.working for c in coordinators) and time.monotonic() < patience:
             time.sleep(0.02)
         if self._engine is not None:
-            self._engine.stop(max(deadline - time.monotonic(), 0.2))
+            (self._spark or self._engine).stop(max(deadline - time.monotonic(), 0.2))
         for coordinator in coordinators:
             coordinator.query("stopped")
             coordinator.close()
         for beating in self._beating.values():
             beating.close()
+        self._compiler.close()
         self._hub.close()
 
     def _has_ended(self, flow: str) -> bool:
@@ -206,6 +228,8 @@ class Runner:
         return charge is not None and charge.ended
 
     def _start_engine(self, engine_class: type[Engine]) -> Engine:
+        if self._spark is not None:
+            return self._spark.get()
         return engine_class(master=self._master, slots=SLOTS, settings=self._settings, address=self._address)
 
     # ---------------------------------------------------------------- what is told
@@ -372,6 +396,14 @@ class EngineOnce:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
 
+    def begin(self) -> None:
+        """Start it while the caller does something else. What goes wrong is for `get` to find out."""
+        threading.Thread(target=self._begin, name="spark", daemon=True).start()
+
+    def _begin(self) -> None:
+        with contextlib.suppress(HeliographError):
+            self.get()
+
     def get(self) -> Engine:
         """Raises EngineError."""
         with self._lock:
@@ -385,6 +417,7 @@ class EngineOnce:
             try:
                 if self._engine is not None:
                     self._engine.stop(timeout_s)
+                    self._engine = None
             finally:
                 self._lock.release()
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 
 from heliograph.batch import Chunk
 from heliograph.batch.loading import ready
-from heliograph.errors import BatchError, ConnectionLost, HeliographError, RecordTooLarge, WireError
-from heliograph.mirror import ways
+from heliograph.errors import BatchError, ConnectionLost, HeliographError, KernelsMissing, RecordTooLarge, WireError
+from heliograph.mirror import compiler, ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.events import AllAnswered, Appended, DiskFailed, Events, LostTrack, OverLimit, Parked
 from heliograph.mirror.lane import Lane, Sent, State, Verdict
@@ -263,6 +263,9 @@ class Target:
     def _next(self, lane: Lane) -> Sent | None:
         try:
             return lane.next_batch(self._merge)
+        except KernelsMissing:  # the lane stays active, and is asked again in the loop's next turn
+            lane.write_trouble = compiler.of_process().waiting
+            return None
         except RecordTooLarge as error:
             record = lane.chunks[0].next_record()
             assert record is not None  # it was just found too large

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from heliograph.batch import Limits, header
+from heliograph.batch import Limits, header, ready
 from heliograph.batch.sharing import MOST_BYTES
 from heliograph.errors import BatchError, CorruptBatch, HeliographError, WireError
-from heliograph.mirror import ways
+from heliograph.mirror import compiler, ways
 from heliograph.mirror.brokers import Brokers
 from heliograph.mirror.budget import Budget
 from heliograph.mirror.events import (
@@ -83,6 +83,7 @@ INCOMPLETE = 2  # responses in a row without a whole batch before the batch coun
 
 LONG_POLL_MS = 500
 MOST_UNKNOWN = 1_000  # targets that are asked for at a time: the others when the anchor has come to them
+COMPILED_S = 0.2  # between two looks whether the kernels are loaded
 DRAIN_S = 0.1  # between two looks at a lane whose next records are gone, while it still holds some
 # While a lane is stalled the others' fetch waits no longer than this. There is one fetch at a time, and the lane will
 # be back in a moment: behind idle partitions' long poll it would get 8 MiB every half second.
@@ -118,6 +119,7 @@ class Source:
         self._dry: dict[int, float] = {}  # sessions that have used up their budget -> when there is some again
         self._homeless: set[TopicPartition] = set(self._bundles)  # those without a session that should have one
         self._later: dict[TopicPartition, float] = {}  # when these become homeless
+        self._uncompiled: set[TopicPartition] = set()  # those that are not fetched until the kernels are loaded
         self._stalled: set[Lane] = set()  # lanes that hold enough for now
         self._reached: dict[Lane, int] = {}  # where they stood at the last look
         self._release_at = 0.0  # when those of them that hold nothing are looked at
@@ -245,6 +247,7 @@ class Source:
         if not bundle.reading:
             self._homeless.discard(tp)
             self._later.pop(tp, None)
+            self._uncompiled.discard(tp)
             self._unseat(bundle)
         elif (key := self._fetched_at.get(tp)) is not None:
             self._want(self._pullers[key], bundle)  # the others may be further
@@ -273,8 +276,10 @@ class Source:
         return self.brokers.leader(lane.spec.tp) if home is None else home.key
 
     def held_back(self, lane: Lane) -> str:
-        """In words, if it is not fetched for the sake of a cap."""
+        """In words, if it is not fetched for the sake of a cap, or until there are kernels to divide it."""
         tp = lane.spec.tp
+        if tp in self._uncompiled:
+            return compiler.of_process().waiting
         wants = lane in self._bundles[tp].reading and lane.high_watermark > lane.fetch_offset
         return self.budget.words(self._groups[tp]) if wants and self._fetched_at.get(tp) in self._dry else ""
 
@@ -503,6 +508,12 @@ class Source:
             self._homeless.discard(tp)
             self._unseat(bundle)
             return
+        if bundle.needs_kernels and not ready():
+            self._homeless.discard(tp)
+            self._uncompiled.add(tp)
+            self._later[tp] = time.monotonic() + COMPILED_S
+            return
+        self._uncompiled.discard(tp)
         puller = self._home(tp, history=bundle.history)
         if puller is None:
             self._homeless.add(tp)

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from heliograph.batch import Chunk, Piece, base_timestamp, patch
-from heliograph.errors import RecordTooLarge
+from heliograph.errors import KernelsMissing, RecordTooLarge
 from heliograph.mirror.assignment import LaneSpec
 from heliograph.mirror.incidents import runs_of
 from heliograph.mirror.ledger import IN_FLIGHT, advance
@@ -396,6 +396,9 @@ class Lane:
             if error.context.get("offset") not in self.held:
                 raise
             chunk.skip(1)
+        except KernelsMissing:  # it stays; batches before it that held nothing may be gone
+            self.queued_bytes -= before - chunk.remaining_bytes
+            raise
         self.queued_bytes -= before - chunk.remaining_bytes
         if ended or not chunk.remaining_records:
             self.chunks.popleft()

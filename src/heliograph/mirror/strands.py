@@ -63,6 +63,11 @@ class Bundle:
         return self.lanes[0].spec.tp
 
     @property
+    def needs_kernels(self) -> bool:
+        """Whether everything it brings has to be labelled or divided."""
+        return len(self.lanes) > 1 or self.lanes[0].spec.stage is not None
+
+    @property
     def fetch_offset(self) -> int:
         """Invariant a."""
         return min(lane.fetch_offset for lane in self.reading)

@@ -31,8 +31,8 @@ import structlog
 
 from heliograph import batch
 from heliograph.errors import BrokerError, HeliographError
+from heliograph.mirror import compiler, offsetmap, positions
 from heliograph.mirror import events as happened
-from heliograph.mirror import offsetmap, positions
 from heliograph.mirror.append import Target
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.budget import Budget
@@ -157,6 +157,7 @@ class Task:
             if self.assignment.relay:
                 self._take_over()
             self._halts.active = True
+            compiler.of_process().ensure()
             self._freeze.passed()
             self._ask(self._lanes, at_first=True)
             self._deadline = time.monotonic() + self._seconds
@@ -182,6 +183,7 @@ class Task:
             if now >= report_at:
                 self._telling.tell()
                 self._schedule_parked(now)
+                compiler.of_process().ensure()
                 report_at = now + REPORT_EVERY_S
             if now >= ledger_at:
                 yield from self._ledger()
