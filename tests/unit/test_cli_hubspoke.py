@@ -107,11 +107,12 @@ STEPS = hubtable.Steps("spoke1", "spoke1->spoke1.mux", "spoke1->hub", "hub->hub.
 
 def reports(lag: int | None = 4, state: str = "running") -> list[FlowReport]:
     return [
-        FlowReport("spoke1", "spoke1", FlowStatus(STEPS.mux, "idle", records=100, lag_records=0)),
-        FlowReport("spoke1", "hub", FlowStatus(STEPS.link, state, records=90, lag_records=10)),
+        FlowReport("spoke1", "spoke1", FlowStatus(STEPS.mux, "idle", records=100, lag_records=0, lag_seconds=0.0)),
+        FlowReport("spoke1", "hub", FlowStatus(STEPS.link, state, records=90, lag_records=10, lag_seconds=3.5)),
         FlowReport(
             *("hub", "hub", FlowStatus(STEPS.demux, "running", records=500)),
             partitions=(partition(STEPS.shared, 0, 50, lag), partition(STEPS.shared, 1, 30, 2), partition("x", 0, 420)),
+            latencies_p99_ms={STEPS.shared: 12.0, "x": 900.0},
         ),
     ]
 
@@ -125,13 +126,13 @@ def partition(topic: str, number: int, records: int, lag: int | None = 0) -> Par
 
 def test_a_row_is_put_together_from_three_flows() -> None:
     row = hubtable.row(STEPS, 120, reports())
-    assert row == hubtable.Row("spoke1", "running", 120, 100, 90, 80, 10.0, 16)
+    assert row == hubtable.Row("spoke1", "running", 120, 100, 90, 80, 10.0, 2.0, 16, 3.5, 12.0)
     assert hubtable.row(STEPS, 120, reports(lag=None)).behind is None
     assert hubtable.row(STEPS, 120, reports(state="parked")).state == "parked"
-    assert hubtable.row(STEPS, 0, []) == hubtable.Row("spoke1", "starting", 0, 0, 0, 0, 0.0, None)
+    assert hubtable.row(STEPS, 0, []) == hubtable.Row("spoke1", "starting", 0, 0, 0, 0, 0.0, 0.0, None, None, None)
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [80, 120])
 def test_the_table_fits_its_terminal(width: int) -> None:
     rows = [hubtable.row(STEPS, 12_345_678, reports()), hubtable.row(STEPS, 1, reports(state="restarting"))]
     console = Console(width=width, record=True, file=io.StringIO())
@@ -139,8 +140,12 @@ def test_the_table_fits_its_terminal(width: int) -> None:
     console.print(board.draw([], width))
     text = console.export_text()
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
-    assert ("carried over" in text) == (width == 100)
-    for word in ("spoke1", "restarting", "12.3M", "put back", "on the way"):
+    assert ("carried over" in text) == (width == 120)
+    for word in ("spoke1", "restarting", "12.3M", "put back", "lag", "3.5s", "12ms"):
         assert word in text
+    header, *said = board.rows()([]).splitlines()
+    assert header.split()[1:3] == ["spoke", "state"]
+    assert [line.split()[1:4] for line in said] == [["spoke1", "running", "12.3M"], ["spoke1", "restarting", "1"]]
+    assert {len(line) for line in (header, *said)} == {len(header)}
     document = json.loads(board.line([]))
     assert [one["put_back"] for one in document["spokes"]] == [80, 80]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.flow.observer import Observer
+from heliograph.flow.observer import RECENT_S, Observer
 from heliograph.flow.tally import COUNTERS, Tally
 from heliograph.health.verdict import NO_REASON, Health
 from heliograph.mirror.protocol import Report, partition_report
+from heliograph.mirror.timing import BOUNDS_MS, Histogram
 from heliograph.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -210,3 +211,28 @@ def test_a_partition_that_is_copied_no_more_is_gone() -> None:
     assert set(scene.observer.verdicts()) == {A}
     scene.report(scene.lane(B, 11, 11))
     assert set(scene.observer.lags()) == {A}
+
+
+def test_p99_is_of_the_last_seconds() -> None:
+    scene = Scene()
+    assert scene.observer.latency_p99_ms() is None
+    slow, quick = [0] * (len(BOUNDS_MS) + 1), [0] * (len(BOUNDS_MS) + 1)
+    slow[-2], quick[0] = 100, 100
+    scene.report(scene.lane(A, 5, 5), latency={"t": [1, slow]})
+    assert (scene.observer.latency_p99_ms() or 0) > 600_000
+    scene.now += 2 * RECENT_S
+    scene.report(scene.lane(A, 10, 10), latency={"t": [1, quick], "u": [1, quick]})
+    assert (scene.observer.latency_p99_ms() or 99) <= BOUNDS_MS[0]
+    assert scene.observer.latencies_p99_ms().keys() == {"t", "u"}
+    scene.now += 2 * RECENT_S
+    assert scene.observer.latency_p99_ms() is None
+    assert scene.observer.latencies_p99_ms() == {}
+
+
+def test_a_quantile_of_a_histogram() -> None:
+    histogram = Histogram()
+    histogram.note(BOUNDS_MS[2], 99)
+    histogram.note(BOUNDS_MS[-1] + 1, 1)
+    assert histogram.quantile(0.99) == BOUNDS_MS[2]
+    assert histogram.quantile(0.495) == (BOUNDS_MS[1] + BOUNDS_MS[2]) / 2
+    assert histogram.quantile(1.0) == BOUNDS_MS[-1]

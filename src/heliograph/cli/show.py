@@ -1,4 +1,7 @@
-"""Statuses of flows drawn for people (a live table) and for programs (JSON lines). Draws only; `watch` decides when."""
+"""Statuses of flows drawn for people (a live table, or rows where there is no terminal) and for programs (JSON lines).
+
+Draws only; `watch` decides when.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ COLOURS = {
     "failed": "bold red",
 }
 Draw = Callable[[Sequence[FlowStatus], int], Group]  # statuses and the terminal's width
-Line = Callable[[Sequence[FlowStatus]], str]
+Line = Callable[[Sequence[FlowStatus]], str]  # may be several, with ends of line between
+WIDE, WIDEST = 100, 120  # columns of a terminal from which on more is shown
 PARKED_SHOWN = 8  # more would push the table off a terminal of 24 lines
 
 
@@ -49,11 +53,11 @@ class View(Protocol):
 def view(
     report_seconds: float, stdout: IO[str] | None = None, draw: Draw | None = None, line: Line | None = None
 ) -> View:
-    """The table on a terminal, JSON lines anywhere else; of flows, or as `draw` and `line` have it."""
+    """The table on a terminal, lines anywhere else; of flows, or as `draw` and `line` have it."""
     out = stdout or sys.stdout
     if out.isatty():
         return TableView(console(file=out), draw or table)
-    return JsonView(out, report_seconds, line or json_line)
+    return LineView(out, report_seconds, line or json_line)
 
 
 class TableView:
@@ -74,8 +78,8 @@ class TableView:
         self._live.stop()
 
 
-class JsonView:
-    """One line every `report_seconds`, at once at the first update and once more at the end."""
+class LineView:
+    """Lines every `report_seconds`, at once at the first update and once more at the end."""
 
     def __init__(self, out: IO[str], report_seconds: float, line: Line | None = None) -> None:
         self._out = out
@@ -116,11 +120,10 @@ def _plain(status: FlowStatus) -> dict[str, object]:
 
 
 def table(statuses: Sequence[FlowStatus], width: int = 80) -> Group:
-    """At 80 columns everything but the totals; those come in from 100 on."""
-    roomy = width >= 100
-    figures = {"records/s": 9, "MB/s": 6, "lag": 6, "tasks": 5, "topics/parts": 12} | (
-        {"records": 7, "MB": 9} if roomy else {}
-    )
+    """At 80 columns what moves; what there is comes in from 100 on, totals from 120."""
+    figures = {"records/s": 9, "MB/s": 6, "lag": 6, "behind": 6, "p99": 6, "tasks": 5}
+    figures |= {"topics/parts": 12} if width >= WIDE else {}
+    figures |= {"records": 7, "MB": 9} if width >= WIDEST else {}
     # Rich would cut every column a little; only the flow's name may be: it gets what the others leave.
     left = width - sum(figures.values()) - len("restarting") - 2 * (len(figures) + 2)
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -129,23 +132,32 @@ def table(statuses: Sequence[FlowStatus], width: int = 80) -> Group:
     for heading, narrowest in figures.items():
         drawn.add_column(heading, justify="right", no_wrap=True, min_width=narrowest)
     for status in statuses:
-        drawn.add_row(*_cells(status, roomy))
+        drawn.add_row(*_cells(status, width))
     return Group(drawn, *notes_of(statuses))
 
 
-def _cells(status: FlowStatus, roomy: bool) -> list[Text | str]:
+def _cells(status: FlowStatus, width: int) -> list[Text | str]:
     cells: list[Text | str] = [
         foreign(status.name),
         Text(status.state, style=COLOURS.get(status.state, "")),
+        *figures_of(status),
+        str(status.tasks),
+    ]
+    cells += [f"{status.topics}/{status.partitions}"] if width >= WIDE else []
+    cells += [short(status.records), f"{status.bytes / 1e6:,.0f}"] if width >= WIDEST else []
+    return cells
+
+
+def figures_of(status: FlowStatus) -> list[str]:
+    """records/s, MB/s, lag in records and in time, p99 of the time from a record's timestamp to the copy."""
+    p99 = status.latency_p99_ms
+    return [
         f"{status.records_per_s:,.0f}",
         f"{status.bytes_per_s / 1e6:,.1f}",
         "?" if status.lag_records is None else short(status.lag_records),
-        str(status.tasks),
-        f"{status.topics}/{status.partitions}",
+        "?" if status.lag_seconds is None else duration(status.lag_seconds),
+        "-" if p99 is None else duration(p99 / 1000),
     ]
-    if roomy:
-        cells += [short(status.records), f"{status.bytes / 1e6:,.0f}"]
-    return cells
 
 
 def notes_of(statuses: Sequence[FlowStatus]) -> list[Text]:
@@ -186,6 +198,18 @@ def _parked(flow: str, one: ParkedPartition) -> Text:
 def foreign(text: str, style: str = "") -> Text:
     """One line of a table or below it, whatever is in the text."""
     return Text(escape(text), style=style)
+
+
+def duration(seconds: float) -> str:
+    """At most five characters: 8ms, 1.2s, 45s, 3m, 5h, 12d."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f}ms" if seconds >= 0.0005 else "0s"
+    if seconds < 99.5:
+        return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
+    for size, unit in ((60, "m"), (3600, "h")):
+        if seconds / size < 99.5:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds / 86_400:.0f}d"
 
 
 def short(number: int) -> str:

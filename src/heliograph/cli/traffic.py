@@ -1,4 +1,4 @@
-"""Events for the demos: a thread that produces to all clusters at a modest, even rate, with confluent-kafka.
+"""Events for the demos: a thread that produces to all clusters at an even rate, with confluent-kafka.
 
 The records are made to show what a copy must keep: keys and none, values and none, headers doubled and empty,
 timestamps of their own, every codec. Each is different from every other, so a missing, doubled or moved one shows.
@@ -18,6 +18,9 @@ from heliograph.errors import EmbeddedError
 
 CODECS = ("lz4", "zstd", "snappy", "gzip", "none")
 TICK_S = 0.05
+NOTE_MOST = 400
+# What notes are cut from: text that packs about as well as real events do, not a run of one letter.
+NOTES = "".join(f"{word * 2654435761 % 2**32:08x} " for word in range(4096))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class Events:
                     key=None if number % 7 == 0 else f"customer-{number % 997}".encode(),
                     partition=(number // len(self._streams)) % stream.partitions,
                     headers=_headers(number),
-                    timestamp=int(time.time() * 1000) - number % 1000,  # not the moment of sending: copies must keep it
+                    timestamp=_timestamp(number),
                     on_delivery=self._delivered,
                 )
                 return
@@ -110,10 +113,17 @@ class Events:
             self._failure = error
 
 
+def _timestamp(number: int) -> int:
+    """Of one in ten not the moment of sending: copies must keep it. Of the others it is, so that a latency is one."""
+    return int(time.time() * 1000) - (number % 1000 if number % 10 == 0 else 0)
+
+
 def _value(number: int) -> bytes | None:
     if number % 101 == 100:
         return None  # a tombstone; its headers still tell it from the others
-    event = {"event": number, "kind": "order", "amount_cents": number * 37 % 100_000, "note": "x" * (number % 60)}
+    at = number * 61 % (len(NOTES) - NOTE_MOST)
+    note = NOTES[at : at + 100 + number % (NOTE_MOST - 100)]
+    event = {"event": number, "kind": "order", "amount_cents": number * 37 % 100_000, "note": note}
     return json.dumps(event).encode()
 
 

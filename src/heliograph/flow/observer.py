@@ -20,9 +20,10 @@ from heliograph.health.status import Order, PartitionStatus
 from heliograph.health.verdict import Health, Progress, Verdict
 from heliograph.mirror.protocol import PartitionReport, Report
 from heliograph.mirror.timing import Histogram, Spread
-from heliograph.sync.windows import Window
+from heliograph.sync.windows import HistogramWindow, Window
 from heliograph.types import TopicPartition
 
+RECENT_S = 5.0  # p99 is of this long or twice as long: what is shown beside rates should move with them
 SILENT_S = 3.0  # a task speaks every second; one that missed three turns is named
 TASK, COORDINATOR = "task", "coordinator"  # who looked at a source's end
 
@@ -72,6 +73,7 @@ class Observer:
     _rows: dict[TopicPartition, Row] = field(default_factory=dict)
     _tasks: dict[TaskKey, TaskSeen] = field(default_factory=dict)
     _latency: dict[str, Histogram] = field(default_factory=dict)
+    _recent: dict[str, HistogramWindow] = field(default_factory=dict)
     _joined: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -111,6 +113,7 @@ class Observer:
                     self._take(row, task, seen.joined, lane, now)
             for topic, (total, counts) in report.latency.items():
                 self._latency.setdefault(topic, Histogram()).add(counts, total)
+                self._recent.setdefault(topic, HistogramWindow(now, RECENT_S)).add(counts, total, now)
 
     def looked(self, ends: Mapping[TopicPartition, int | str], began: float) -> None:
         """The coordinator's own look at the sources' ends, begun at this moment; or why it could not."""
@@ -172,6 +175,22 @@ class Observer:
     def latency(self) -> dict[str, Histogram]:
         with self._lock:
             return {topic: histogram.copy() for topic, histogram in self._latency.items()}
+
+    def latency_p99_ms(self) -> float | None:
+        """Of the last seconds; None: nothing was copied in them."""
+        now, whole = self.clock(), Histogram()
+        with self._lock:
+            for window in self._recent.values():
+                seen = window.seen(now)
+                whole.add(seen.counts, seen.sum)
+        return whole.quantile(0.99)
+
+    def latencies_p99_ms(self) -> dict[str, float]:
+        """The same by topic, of those that were copied in the last seconds."""
+        now = self.clock()
+        with self._lock:
+            found = {topic: window.seen(now).quantile(0.99) for topic, window in self._recent.items()}
+        return {topic: p99 for topic, p99 in found.items() if p99 is not None}
 
     # ---------------------------------------------------------------- inside
 

@@ -116,6 +116,8 @@ class FlowStatus:
     epoch: int = 0
     parked: tuple[ParkedPartition, ...] = ()
     lag_seconds: float | None = None  # of the partition that is farthest behind
+    # From a record's timestamp to its acknowledgement by the target, of the last seconds; None: nothing was copied.
+    latency_p99_ms: float | None = None
     stalled: int = 0  # partitions whose source moved while they did not
     # Of all that the incidents topic holds, so that a restart forgets nothing:
     incidents: Mapping[str, int] = field(default_factory=dict)  # by kind
@@ -166,6 +168,7 @@ class FlowReport:
     because: str = ""  # the reason without seconds
     partitions: tuple[PartitionStatus, ...] = ()
     latency: Mapping[str, Histogram] = field(default_factory=dict)  # by topic
+    latencies_p99_ms: Mapping[str, float] = field(default_factory=dict)  # of the last seconds, by topic
     checkpoint_latency: Histogram | None = None
     checkpoint_latencies: Mapping[tuple[str, str, int], Spread] = field(default_factory=dict)  # group, remote partition
     heartbeat_age_s: float | None = None  # None: none was written yet, or none is to be

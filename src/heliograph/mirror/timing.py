@@ -75,6 +75,18 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
+    def quantile(self, share: float) -> float | None:
+        """The milliseconds that this share of all stayed within, evenly inside a bucket; None: nothing was counted.
+        Of the last bucket, which has no upper bound, its lower one."""
+        wanted, below = share * self.count, 0
+        for index, count in enumerate(self.counts):
+            if count and below + count >= wanted:
+                low = BOUNDS_MS[index - 1] if index else 0
+                high = BOUNDS_MS[index] if index < len(BOUNDS_MS) else low
+                return low + (high - low) * (wanted - below) / count
+            below += count
+        return None
+
     def copy(self) -> Histogram:
         return Histogram(list(self.counts), self.sum)
 

@@ -45,6 +45,34 @@ class Window:
         self._began += gone // WINDOW_S * WINDOW_S
 
 
+class HistogramWindow:
+    """The same for a histogram, with windows as long as is said."""
+
+    __slots__ = ("_began", "_each_s", "_new", "_old")
+
+    def __init__(self, now: float, each_s: float) -> None:
+        self._old, self._new = Histogram(), Histogram()
+        self._began, self._each_s = now, each_s
+
+    def add(self, counts: list[int], total: int, now: float) -> None:
+        self._turn(now)
+        self._new.add(counts, total)
+
+    def seen(self, now: float) -> Histogram:
+        self._turn(now)
+        both = self._old.copy()
+        both.add(self._new.counts, self._new.sum)
+        return both
+
+    def _turn(self, now: float) -> None:
+        gone = now - self._began
+        if gone < self._each_s:
+            return
+        self._old = self._new if gone < 2 * self._each_s else Histogram()
+        self._new = Histogram()
+        self._began += gone // self._each_s * self._each_s
+
+
 class Latencies:
     """Of checkpoints: a histogram of all, and a window for each. Written by one thread, read by others."""
 
