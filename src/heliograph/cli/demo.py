@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from heliograph import policy
-from heliograph.cli import compare, hubspoke, scene, show, watch
+from heliograph.cli import compare, hubspoke, rows, scene, show, watch
 from heliograph.cli.compare import Difference
 from heliograph.cli.logs import log_options
 from heliograph.cli.run import make_runner
@@ -29,14 +29,30 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @click.group("demo", context_settings=SETTINGS, invoke_without_command=True, subcommand_metavar="[hub-spoke]")
 @click.option("--seconds", type=click.FloatRange(min=1), help="Produce so long, then check the copy and end.")
-@click.option("--rate", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Events a second in all.")
+@click.option(
+    "--rate", type=click.IntRange(1, 100_000), default=6_000, show_default=True, help="Events a second in all."
+)
 @click.option("--partitions", type=click.IntRange(1, 64), default=3, show_default=True, help="Of each topic.")
 @click.option(
-    "--report-seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Between JSON lines."
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="On stdout: a live table (rows every few seconds where that is no terminal), or JSON lines.",
+)
+@click.option(
+    "--report-seconds",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    help="Between rows, or JSON lines.",
 )
 @log_options
 @click.pass_context
-def command(ctx: click.Context, seconds: float | None, rate: int, partitions: int, report_seconds: float) -> int | None:
+def command(
+    ctx: click.Context, seconds: float | None, rate: int, partitions: int, output: str, report_seconds: float
+) -> int | None:
     """Two embedded Kafka clusters, `us` and `eu`, that mirror each other while events are produced on both.
 
     Needs Java >= 17; Kafka's jars are fetched the first time. Leaves nothing behind.
@@ -55,16 +71,18 @@ def command(ctx: click.Context, seconds: float | None, rate: int, partitions: in
         return None
     with watch.stopping(scene.STOP_S) as stop, ExitStack() as stack:
         begun = time.monotonic()
+        spark = stack.enter_context(scene.prepared())
         clusters = stack.enter_context(scene.clusters(TOPICS, partitions))
-        runner = make_runner(_flows(clusters), None, {}, 60.0)
+        runner = make_runner(_flows(clusters), None, {}, 60.0, spark=spark)
         streams = [
             Stream(alias, clusters[alias].confluent(), topic, partitions)
             for alias in ALIASES
             for topic in TOPICS[alias]
         ]
         events = Events(streams, rate)
+        view = scene.view(output, report_seconds, rows.of_flows(), show.json_line)
         play = scene.Play(runner, events, stop, scene.FirstRecord(begun), lambda: _level(streams, clusters))
-        caught_up = scene.perform(play, stack, "both flows", show.view(report_seconds), seconds)
+        caught_up = scene.perform(play, stack, "both flows", view, seconds)
         return 0 if caught_up is None else check(play, streams, clusters, caught_up)
 
 

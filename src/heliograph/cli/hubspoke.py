@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import click
 
-from heliograph.cli import compare, homecoming, hubtable, scene, show, watch
+from heliograph.cli import compare, homecoming, hubtable, scene, watch
 from heliograph.cli.logs import log_options
 from heliograph.cli.run import make_runner
 from heliograph.cli.traffic import Events, Stream
@@ -30,7 +30,9 @@ COMPARED = "key, value, own headers, the eight labels, timestamp, order"
 @click.command("hub-spoke", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--spokes", "count", type=click.IntRange(1, MOST_SPOKES), default=2, show_default=True, help="How many.")
 @click.option("--seconds", type=click.FloatRange(min=1), help="Produce so long, then check the hub and end.")
-@click.option("--rate", type=click.IntRange(1, 100_000), default=300, show_default=True, help="Events a second in all.")
+@click.option(
+    "--rate", type=click.IntRange(1, 100_000), default=3_000, show_default=True, help="Events a second in all."
+)
 @click.option("--partitions", type=click.IntRange(1, 64), default=3, show_default=True, help="Of each topic.")
 @click.option(
     "--via",
@@ -40,10 +42,24 @@ COMPARED = "key, value, own headers, the eight labels, timestamp, order"
     help="Where the shared topics are: on the spoke, and copied over; or on the hub at once.",
 )
 @click.option(
-    "--report-seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Between JSON lines."
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="On stdout: a live table (rows every few seconds where that is no terminal), or JSON lines.",
+)
+@click.option(
+    "--report-seconds",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    help="Between rows, or JSON lines.",
 )
 @log_options
-def command(count: int, seconds: float | None, rate: int, partitions: int, via: str, report_seconds: float) -> int:
+def command(
+    count: int, seconds: float | None, rate: int, partitions: int, via: str, output: str, report_seconds: float
+) -> int:
     """A hub and embedded spokes: each spoke's `topic` and `topic2` travel in one topic, `nonreplicated` stays.
 
     On a terminal a live table shows each spoke. Needs Java >= 17; Kafka's jars are fetched the first time. Leaves
@@ -64,9 +80,10 @@ def command(count: int, seconds: float | None, rate: int, partitions: int, via: 
     with watch.stopping(scene.STOP_S) as stop, ExitStack() as stack:
         begun = time.monotonic()
         topics: dict[str, Sequence[str]] = {HUB: (), **dict.fromkeys(names, TOPICS)}
+        spark = stack.enter_context(scene.prepared())
         clusters = stack.enter_context(scene.clusters(topics, partitions, BROKER_CONFIG))
         flows = parse(file_of(clusters, via).encode(), "the demo's file").flows
-        runner = make_runner(flows, None, {}, 60.0)
+        runner = make_runner(flows, None, {}, 60.0, spark=spark)
         streams = [Stream(name, clusters[name].confluent(), topic, partitions) for name in names for topic in TOPICS]
         events = Events(streams, rate)
         steps = hubtable.steps_of(flows)
@@ -78,7 +95,7 @@ def command(count: int, seconds: float | None, rate: int, partitions: int, via: 
         board = hubtable.Board(look)
         first = scene.FirstRecord(begun, lambda status: status.name == steps[0].demux and status.records > 0)
         play = scene.Play(runner, events, stop, first, lambda: _level(streams, clusters))
-        view = show.view(report_seconds, draw=board.draw, line=board.line)
+        view = scene.view(output, report_seconds, board.rows(), board.line, draw=board.draw)
         caught_up = scene.perform(play, stack, f"{len(flows)} flows", view, seconds)
         return 0 if caught_up is None else check(play, streams, clusters, caught_up)
 

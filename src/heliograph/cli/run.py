@@ -18,7 +18,7 @@ from heliograph.types import Flow
 
 if TYPE_CHECKING:
     from heliograph.cli.applying import Applying
-    from heliograph.flow.runner import Runner
+    from heliograph.flow.runner import EngineOnce, Runner
     from heliograph.http.address import Address
 
 
@@ -156,12 +156,13 @@ def make_runner(
     file: str = "",
     take_over: bool = False,
     wait_s: float | None = None,
+    spark: EngineOnce | None = None,
 ) -> Runner:
     """Imported late: it brings PySpark, and a bad file should be told without waiting for that."""
     from heliograph.flow.runner import Runner
 
     how = {"master": master, "spark_settings": spark_settings, "epoch_seconds": epoch_seconds}
-    return Runner(flows, **how, file=file, take_over=take_over, wait_s=wait_s)  # type: ignore[arg-type]
+    return Runner(flows, **how, file=file, take_over=take_over, wait_s=wait_s, spark=spark)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from heliograph import cache
 from heliograph.errors import EngineError
+from heliograph.spark import security
 
 DUMP_S = 180.0  # writing an archive takes some fifteen seconds on a small machine
 
@@ -33,7 +34,9 @@ def path() -> Path | None:
     if not java.is_file():
         return None
     java = java.resolve()
-    key = f"{java} {java.stat().st_mtime_ns} {pyspark.__version__} {Path(pyspark.__file__).parent}"
+    package = Path(pyspark.__file__).parent
+    # With the settings that decide which classes there are: an archive from before them would do, but lack theirs.
+    key = f"{java} {java.stat().st_mtime_ns} {pyspark.__version__} {package} {sorted(security.DEFAULTS.items())}"
     return cache.folder() / f"spark-{pyspark.__version__}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
 
@@ -84,13 +87,18 @@ class WarmSource(DataSource):
         return _Reader()
 
 
+def draft(wanted: Path) -> Path:
+    """Where this process records it until it is whole."""
+    return wanted.with_suffix(f".{os.getpid()}.tmp")
+
+
 def make(wanted: Path) -> None:
     """Run a small query in a JVM that writes its classes to `wanted` when it ends."""
     from heliograph.spark.engine import Engine
 
     wanted.parent.mkdir(parents=True, exist_ok=True)
-    draft = wanted.with_suffix(f".{os.getpid()}.tmp")
-    engine = Engine(master=None, slots=2, settings={}, address="127.0.0.1", record=draft)
+    recorded = draft(wanted)
+    engine = Engine(master=None, slots=2, settings={}, address="127.0.0.1", record=recorded)
     try:
         engine.session.dataSource.register(WarmSource)
         query = engine.session.readStream.format(WarmSource.name()).load().writeStream.format("noop").start()
@@ -99,11 +107,11 @@ def make(wanted: Path) -> None:
         query.stop()
         engine.session.stop()
         engine.leave(DUMP_S)
-        if not draft.exists():
+        if not recorded.exists():
             raise EngineError(
                 "Java wrote no class archive", fix="starts take longer, nothing else; Java 17 or newer helps"
             )
-        draft.rename(wanted)
+        recorded.rename(wanted)
     finally:
         engine.stop(1.0)
-        draft.unlink(missing_ok=True)
+        recorded.unlink(missing_ok=True)
