@@ -4,6 +4,7 @@ The data path uses Connection, FetchSession, produce_request and Dialer, in an e
 else uses Client, which waits and retries.
 """
 
+from heliograph.wire import lean  # noqa: F401 - before everything that imports kio
 from heliograph.wire.acks import Produced, produced
 from heliograph.wire.acls import Acl
 from heliograph.wire.cluster import Client, ProducerState
