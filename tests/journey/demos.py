@@ -17,8 +17,9 @@ from tests.kit import wait_until
 ENDS_S, TRIES = 5.0, 3
 
 
-def finished(folder: Path, *arguments: str, at_least: int) -> str:
-    """A demo that ended well, having compared so many records at least; what it said. `folder`: for what it leaves."""
+def finished(folder: Path, *arguments: str, at_least: int) -> tuple[str, str]:
+    """A demo that ended well, having compared so many records at least; what it said on stdout and on stderr. `folder`:
+    for what it leaves."""
     demo = subprocess.run(
         [str(COMMAND), "demo", *arguments],
         capture_output=True,
@@ -35,7 +36,7 @@ def finished(folder: Path, *arguments: str, at_least: int) -> str:
     left = sorted(folder.rglob("*"))
     assert left == [], f"left behind: {left}"
     assert processes_of(folder) == []
-    return demo.stdout
+    return demo.stdout, demo.stderr
 
 
 def interrupted(folder: Path, *arguments: str, moment: str, clusters: str) -> None:

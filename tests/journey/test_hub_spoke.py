@@ -13,8 +13,8 @@ from tests.journey.demos import finished, interrupted
 
 @pytest.mark.parametrize(("via", "spokes"), [("intermediate", 2), ("straight", 1)])
 def test_the_demo_ends_by_itself_and_has_compared_every_record(via: str, spokes: int, tmp_path: Path) -> None:
-    arguments = ["--spokes", str(spokes), "--seconds", "5", "--rate", "900", "--via", via]
-    said = finished(tmp_path, "hub-spoke", *arguments, at_least=2_000)  # two of three topics: 600 a second
+    arguments = ["--spokes", str(spokes), "--seconds", "5", "--rate", "900", "--via", via, "-o", "json"]
+    said, _ = finished(tmp_path, "hub-spoke", *arguments, at_least=2_000)  # two of three topics: 600 a second
     for name in _flows(via, spokes):
         assert re.search(rf"^{re.escape(name)}: [1-9]", said, re.MULTILINE), name
     last = json.loads([line for line in said.splitlines() if line.startswith("{")][-1])

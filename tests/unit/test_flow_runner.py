@@ -115,6 +115,36 @@ def runner(refusal: list[Exception]) -> Iterator[Runner]:
     made.stop(0.5)
 
 
+def test_a_spark_that_was_begun_before_is_taken_and_ended_once(refusal: list[Exception]) -> None:
+    spark = EngineOnce(None, {}, "127.0.0.1")
+    spark.begin()
+    made = Runner([A], spark=spark)
+    made.start()
+    wait_until(lambda: {one.state for one in FakeCoordinator.made} == {"running"}, what="the flow")
+    engine: Any = made._engine
+    assert engine is spark.get()
+    wait_until(lambda: engine.running == [A.name], what="its query")
+    ended: list[float] = []
+    engine.stop = ended.append
+    made.stop(0.5)
+    spark.stop(0.5)
+    assert len(ended) == 1
+
+
+def test_a_spark_that_could_not_be_begun_is_said_by_the_start(
+    refusal: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_more: object) -> None:
+        raise EngineError("Spark could not be started: no memory")
+
+    monkeypatch.setattr(runners, "_import_engine", lambda: fail)
+    spark = EngineOnce(None, {}, "127.0.0.1")
+    spark.begin()
+    with pytest.raises(EngineError, match="no memory"):
+        Runner([A], spark=spark).start()
+    spark.stop(0.5)
+
+
 def did(name: str) -> list[list[str]]:
     return [one.did for one in FakeCoordinator.made if one.flow.name == name]
 

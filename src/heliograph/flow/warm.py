@@ -13,6 +13,7 @@ from heliograph import batch
 from heliograph.mirror.compiler import Compiler
 
 END_S = 5.0
+RECORD = (sys.executable, "-m", "heliograph.spark.recording")
 ROOM_BYTES = 3 << 30  # of free memory: a second Spark of half a gigabyte must not push a demo's brokers out
 
 
@@ -41,7 +42,8 @@ def record_classes(path: Path) -> None:
 class Recorder:
     """Spark's classes recorded in a process beside this one, for the next start."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: tuple[str, ...] = RECORD) -> None:
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -49,11 +51,10 @@ class Recorder:
         path = classes()
         if path is None or path.exists() or _free_bytes() < ROOM_BYTES:
             return
-        words = (sys.executable, "-m", "heliograph.spark.recording")
         null = subprocess.DEVNULL
         with contextlib.suppress(OSError):  # the next start takes longer, nothing else
             self._process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
+                self._command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
             )
 
     def close(self) -> None:
