@@ -54,6 +54,9 @@ SETTINGS = {
     "spark.sql.ui.retainedExecutions": "10",
     "spark.sql.streaming.stopTimeout": "3000",
     "spark.sql.adaptive.enabled": "false",
+    # A row in a while goes through Spark: compiling code for its plans takes longer than all of them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.locality.wait": "0",
     "spark.scheduler.mode": "FAIR",  # flows share the slots: one flow's epoch must not queue behind another's
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
