@@ -29,7 +29,7 @@ from heliograph.cache import SPARK_FOLDER
 from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
 from heliograph.spark import archive, security
-from heliograph.spark.source import NAME, FlowSource
+from heliograph.spark.source import NAME, FlowSource, pass_on
 
 LOCK = "lock"  # in the folder of a process
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
@@ -105,6 +105,8 @@ class Engine:
                 f"Spark could not be started: {said or first_line(error)}",
                 fix="`heliograph doctor` checks Java and memory; a remote master must be reachable from here",
             ) from error
+        if local:
+            threading.Thread(target=self._start_workers, name="workers", daemon=True).start()
         self._names: dict[str, str] = {}  # flow -> what its data source is registered as
         self._registering = threading.Lock()
 
@@ -116,6 +118,14 @@ class Engine:
             gateway = launch_gateway(launch, {"stdout": words, "stderr": words})  # type: ignore[no-untyped-call]
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+    def _start_workers(self) -> None:
+        """Top of a thread. The workers' parent process takes as long to import what tasks need as Spark takes to plan
+        a flow's first epoch, and is started for the first task only: a job of one row has it started before. It has to
+        be of the same kind as a flow's (rows by Arrow): other kinds have parents of their own."""
+        with contextlib.suppress(Exception):  # the first task starts it then
+            rows = self.session.range(0, 1, 1, 1).mapInArrow(pass_on, "id long")
+            rows.write.format("noop").mode("overwrite").save()
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):

@@ -27,6 +27,11 @@ SCHEMA = (
 )
 
 
+def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
+    """Of a job that only has the workers' parent process started (`engine`)."""
+    yield from batches
+
+
 class Share(InputPartition):
     """One task's partitions for one epoch."""
 
