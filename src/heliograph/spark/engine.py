@@ -105,6 +105,7 @@ class Engine:
                 f"Spark could not be started: {said or first_line(error)}",
                 fix="`heliograph doctor` checks Java and memory; a remote master must be reachable from here",
             ) from error
+        self._skip_lookup()
         if local:
             threading.Thread(target=self._start_workers, name="workers", daemon=True).start()
         self._names: dict[str, str] = {}  # flow -> what its data source is registered as
@@ -118,6 +119,16 @@ class Engine:
             gateway = launch_gateway(launch, {"stdout": words, "stderr": words})  # type: ignore[no-untyped-call]
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+    def _skip_lookup(self) -> None:
+        """Before the first data source is registered Spark looks for packages that bring some, by two Python processes
+        of half a second. Ours is registered, and nobody asks this session for another. What is set here is Spark's own,
+        open for its tests; where another release has it no more, the lookup takes place."""
+        jvm: Any = self.session.sparkContext._jvm
+        with contextlib.suppress(Py4JError, TypeError, AttributeError):
+            manager = getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceManager$")
+            none = jvm.scala.Option.apply(jvm.PythonUtils.toScalaMap({}))
+            getattr(getattr(manager, "MODULE$"), "dataSourceBuilders_$eq")(none)
 
     def _start_workers(self) -> None:
         """Top of a thread. The workers' parent process takes as long to import what tasks need as Spark takes to plan
