@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from heliograph import policy
-from heliograph.cli import compare, hubspoke, rows, scene, show, watch
+from heliograph.cli import compare, hubspoke, preparing, rows, scene, show, watch
 from heliograph.cli.compare import Difference
 from heliograph.cli.logs import log_options
 from heliograph.cli.run import make_runner
@@ -71,9 +71,9 @@ def command(
         return None
     with watch.stopping(scene.STOP_S) as stop, ExitStack() as stack:
         begun = time.monotonic()
-        spark = stack.enter_context(scene.prepared())
+        prepared = stack.enter_context(preparing.prepared())
         clusters = stack.enter_context(scene.clusters(TOPICS, partitions))
-        runner = make_runner(_flows(clusters), None, {}, 60.0, spark=spark)
+        runner = make_runner(_flows(clusters), None, {}, 60.0, spark=prepared.spark)
         streams = [
             Stream(alias, clusters[alias].confluent(), topic, partitions)
             for alias in ALIASES

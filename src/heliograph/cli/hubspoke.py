@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import click
 
-from heliograph.cli import compare, homecoming, hubtable, scene, watch
+from heliograph.cli import compare, homecoming, hubtable, preparing, scene, watch
 from heliograph.cli.logs import log_options
 from heliograph.cli.run import make_runner
 from heliograph.cli.traffic import Events, Stream
@@ -80,10 +80,10 @@ def command(
     with watch.stopping(scene.STOP_S) as stop, ExitStack() as stack:
         begun = time.monotonic()
         topics: dict[str, Sequence[str]] = {HUB: (), **dict.fromkeys(names, TOPICS)}
-        spark = stack.enter_context(scene.prepared())
+        prepared = stack.enter_context(preparing.prepared())
         clusters = stack.enter_context(scene.clusters(topics, partitions, BROKER_CONFIG))
         flows = parse(file_of(clusters, via).encode(), "the demo's file").flows
-        runner = make_runner(flows, None, {}, 60.0, spark=spark)
+        runner = make_runner(flows, None, {}, 60.0, spark=prepared.spark)
         streams = [Stream(name, clusters[name].confluent(), topic, partitions) for name in names for topic in TOPICS]
         events = Events(streams, rate)
         steps = hubtable.steps_of(flows)
@@ -96,6 +96,7 @@ def command(
         first = scene.FirstRecord(begun, lambda status: status.name == steps[0].demux and status.records > 0)
         play = scene.Play(runner, events, stop, first, lambda: _level(streams, clusters))
         view = scene.view(output, report_seconds, board.rows(), board.line, draw=board.draw)
+        prepared.await_kernels(stop)
         caught_up = scene.perform(play, stack, f"{len(flows)} flows", view, seconds)
         return 0 if caught_up is None else check(play, streams, clusters, caught_up)
 

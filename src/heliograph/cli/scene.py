@@ -11,19 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from heliograph.cli import show, watch
 from heliograph.cli.compare import Difference
 from heliograph.cli.out import CLEAR_LINE, echo, print_beside_table, style
 from heliograph.cli.traffic import Events
-from heliograph.embedded.java import find_java
 from heliograph.embedded.kafka import Kafka
 from heliograph.errors import EmbeddedError
 from heliograph.health.status import FlowStatus, Runner
-
-if TYPE_CHECKING:
-    from heliograph.flow.runner import EngineOnce
 
 REFRESH_S = 2.0  # refresh.topics.interval.seconds of the demos
 CATCH_UP_S = 180.0  # a lone demo needs a second or two; on a machine ten times overloaded a minute was seen
@@ -125,34 +120,10 @@ def summarise(
 
 
 @contextmanager
-def prepared() -> Iterator[EngineOnce]:
-    """Inside, what else there is to do for the flows is done beside the clusters: Spark is started, the kernels are
-    compiled, and Spark's classes recorded for the next start. The first is needed now, the others have less priority.
-    """
-    find_java()  # what is missing is said before anything is started
-    from heliograph.flow import warm
-    from heliograph.flow.runner import EngineOnce
-
-    with ExitStack() as stack:
-        spark = EngineOnce(None, {}, "127.0.0.1")
-        stack.callback(spark.stop, STOP_S)
-        spark.begin()
-        compiler, recorder = warm.compiler(), warm.Recorder()
-        stack.callback(compiler.close)
-        compiler.ensure()
-        stack.callback(recorder.close)
-        recorder.start()
-        yield spark
-
-
-@contextmanager
 def clusters(
     topics: Mapping[str, Sequence[str]], partitions: int, config: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, Kafka]]:
     """One for each alias, side by side, with these topics."""
-    with step("Java") as done:
-        java = find_java()
-        done(f"Java {java.release}")
     with step("Kafka's jars"):
         from heliograph.embedded.jars import fetch_jars
 

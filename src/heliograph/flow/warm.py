@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from heliograph import batch
-from heliograph.mirror.compiler import Compiler
+from heliograph.mirror.compiler import Compiler as Compiler  # for whoever knows only this room
 
 END_S = 5.0
 RECORD = (sys.executable, "-m", "heliograph.spark.recording")
@@ -71,4 +71,9 @@ class Recorder:
 
 
 def _free_bytes() -> int:
+    """What can be had without swapping: memory that only caches files counts."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
