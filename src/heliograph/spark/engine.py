@@ -18,11 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from heliograph.cache import SPARK_FOLDER
@@ -30,6 +32,8 @@ from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
 from heliograph.spark import archive, security
 from heliograph.spark.source import NAME, FlowSource, pass_on
+
+log = structlog.get_logger()
 
 LOCK = "lock"  # in the folder of a process
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
@@ -132,11 +136,13 @@ class Engine:
 
     def _start_workers(self) -> None:
         """Top of a thread. The workers' parent process takes as long to import what tasks need as Spark takes to plan
-        a flow's first epoch, and is started for the first task only: a job of one row has it started before. It has to
-        be of the same kind as a flow's (rows by Arrow): other kinds have parents of their own."""
-        with contextlib.suppress(Exception):  # the first task starts it then
-            rows = self.session.range(0, 1, 1, 1).mapInArrow(pass_on, "id long")
-            rows.write.format("noop").mode("overwrite").save()
+        a flow's first epoch, and is started for the first task only: a job of one row has it started before. Spark has
+        a parent for each environment of workers; this job's is that of a flow's tasks (`test_spark_workers`)."""
+        try:
+            passed = udf(pass_on, "long", useArrow=False)("id")  # with Arrow it would ask for pandas
+            self.session.range(0, 1, 1, 1).select(passed).write.format("noop").mode("overwrite").save()
+        except Exception as error:  # noqa: BLE001 - the first task starts it then; at the end Spark is killed below us
+            log.debug("the workers' parent process was not started ahead", why=first_line(error))
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
