@@ -18,22 +18,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from heliograph.cache import SPARK_FOLDER
 from heliograph.errors import EngineError
 from heliograph.mirror.assignment import Coordinates
 from heliograph.spark import archive, security
-from heliograph.spark.source import NAME, FlowSource, pass_on
-
-log = structlog.get_logger()
+from heliograph.spark.source import NAME, FlowSource
 
 LOCK = "lock"  # in the folder of a process
 TASK_FAILURES = 4  # Spark retries a task so often within an epoch before the query fails and its supervisor takes over
@@ -110,8 +106,6 @@ class Engine:
                 fix="`heliograph doctor` checks Java and memory; a remote master must be reachable from here",
             ) from error
         self._skip_lookup()
-        if local:
-            threading.Thread(target=self._start_workers, name="workers", daemon=True).start()
         self._names: dict[str, str] = {}  # flow -> what its data source is registered as
         self._registering = threading.Lock()
 
@@ -133,16 +127,6 @@ class Engine:
             manager = getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceManager$")
             none = jvm.scala.Option.apply(jvm.PythonUtils.toScalaMap({}))
             getattr(getattr(manager, "MODULE$"), "dataSourceBuilders_$eq")(none)
-
-    def _start_workers(self) -> None:
-        """Top of a thread. The workers' parent process takes as long to import what tasks need as Spark takes to plan
-        a flow's first epoch, and is started for the first task only: a job of one row has it started before. Spark has
-        a parent for each environment of workers; this job's is that of a flow's tasks (`test_spark_workers`)."""
-        try:
-            passed = udf(pass_on, "long", useArrow=False)("id")  # with Arrow it would ask for pandas
-            self.session.range(0, 1, 1, 1).select(passed).write.format("noop").mode("overwrite").save()
-        except Exception as error:  # noqa: BLE001 - the first task starts it then; at the end Spark is killed below us
-            log.debug("the workers' parent process was not started ahead", why=first_line(error))
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):

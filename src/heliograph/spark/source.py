@@ -27,11 +27,6 @@ SCHEMA = (
 )
 
 
-def pass_on(value: int) -> int:
-    """Of a job that only has the workers' parent process started (`engine`)."""
-    return value
-
-
 class Share(InputPartition):
     """One task's partitions for one epoch."""
 
