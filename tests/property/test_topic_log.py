@@ -233,4 +233,4 @@ class TopicMachine(RuleBasedStateMachine):
 
 
 TestTopic = TopicMachine.TestCase
-TestTopic.settings = settings(max_examples=1500, stateful_step_count=30, report_multiple_bugs=False)
+TestTopic.settings = settings(max_examples=100, stateful_step_count=30, report_multiple_bugs=False)
