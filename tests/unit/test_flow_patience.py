@@ -23,6 +23,7 @@ WAITED_FOR = [
     errors.Unreachable("eu broker eu:1: the TLS handshake failed"),
     errors.TimedOut("no answer"),
     errors.ConnectionLost("gone"),
+    errors.TokenUnavailable("eu: no token from https://tokens"),
     errors.BrokerError(5, "LEADER_NOT_AVAILABLE", retriable=True),
 ]
 NOT_WAITED_FOR = [
