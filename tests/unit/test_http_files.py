@@ -327,6 +327,12 @@ def test_who_must_show_a_certificate_still_gets_ours_watched(authority: Authorit
     assert (found.ends.timestamp() - time.time()) / 86_400 == pytest.approx(3, abs=0.1)
 
 
+def test_a_mistyped_client_auth_lets_nobody_in(issue: Issue) -> None:
+    """Whatever was not `required` or `requested` meant that nobody has to show a certificate."""
+    with pytest.raises(ConfigError, match=r"listeners\.https\.ssl\.client\.auth: is 'require'"):
+        Certificates({**issue("mutual", 3), "ssl.client.auth": "require"}, Notices())
+
+
 # -------------------- `run --http https://…`, with both
 
 

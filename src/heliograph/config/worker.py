@@ -223,6 +223,10 @@ class _Reading:
                 why = "no Java classes are loaded here: MirrorMaker 2's three connectors are built in"
                 self._report.warn(setting.entry, why)
             return
+        if key.startswith(keys.HTTPS) and key.removeprefix(keys.HTTPS) not in keys.LISTENER_KEYS:
+            why = "of no effect on the listener: the keys that it goes by are in docs/connect.md"
+            self._report.warn(setting.entry, why, keys.near_listener_key(key))
+            return
         if is_known(key):
             return
         near = keys.nearest(key, (Scope.CLUSTER, Scope.CLIENT, Scope.GLOBAL))
