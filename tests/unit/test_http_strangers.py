@@ -86,7 +86,7 @@ def answer(connection: socket.socket) -> int:
 def test_bodies_of_strangers_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch, each: int, addresses: list[str]
 ) -> None:
-    """Each body has a limit; a thousand connections could hold a gigabyte of them before anybody was asked who he is."""
+    """Each body had a limit, all together had none: strangers could make the process hold a gigabyte of them."""
     RELEASED.clear()
     monkeypatch.setattr(bodies.Bodies.__init__, "__defaults__", (4 * len(BODY), each * len(BODY)))
     asked: list[int] = []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from heliograph.cli.audited import audited
 from heliograph.cli.out import echo
 from heliograph.errors import ConfigError
 
@@ -57,13 +58,15 @@ def command(file: Path, name: str | None, role: str, token: bool, remove: bool) 
                 fix=f"name somebody else first, or give {name} a new password: heliograph users {file} {name}",
             )
         users_of(file, others)
-        write_users(file, kept)
+        with audited(f"users remove {name}: {file}"):
+            write_users(file, kept)
         echo(f"{name} may no more; processes that run with {file} read it within seconds", err=True)
         return 0
     secret = _token() if token else _password()
     line = f"{name} {role} {digest(secret)}"
     users_of(file, [*others, line])
-    write_users(file, [*kept, line])
+    with audited(f"users {'change' if len(kept) < len(lines) else 'add'} {name} as {role}: {file}"):
+        write_users(file, [*kept, line])
     if token:
         click.echo(f"{name}.{secret}")
     echo(f"{name} may use the API as {role}; processes that run with {file} read it within seconds", err=True)

@@ -133,7 +133,7 @@ class Table:
         try:
             return guard.require(who, match.route.role)
         except Refused as refused:
-            match.refuse(refused, who)
+            self._router.refuse(match, refused, who)
             raise
 
     async def _call(self, match: Match, who: Identity) -> Response:
