@@ -26,6 +26,7 @@ from heliograph.types import Cluster, Flow
 
 __all__ = ["NEVER_S", "load", "parse"]
 
+
 def load(path: str | os.PathLike[str], lenient: bool = False) -> Config:
     """`lenient`: unknown keys and Java classes are warned about, not refused."""
     source = os.fspath(path)
