@@ -143,6 +143,25 @@ def test_right_passwords_use_up_nothing(guard: Guard, hashing: Hashing, monkeypa
     assert [outcome(guard, "alice", "alice", "10.0.0.1") for _ in range(100)] == [200] * 100
 
 
+def test_a_password_that_waits_too_long_uses_up_nothing(
+    users: Users, hashing: Hashing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A right one that did not get its turn counted as a wrong one: ten of them, and its client was kept out."""
+    monkeypatch.setattr(module, "CLIENT_PER_SECOND", 0.0)
+    monkeypatch.setattr(module, "WAITING_EACH", 64)
+    logins = Logins(users)
+    hashing.open.clear()
+    first = logins.verify("10.0.0.1", "alice", "x", "first")
+    wait_until(lambda: hashing.running == 1)
+    for turn in range(20):
+        assert logins.verify("10.0.0.2", "bob", "bob", f"{turn}").cancel()
+    hashing.open.set()
+    assert first.result(30) is None
+    found = logins.verify("10.0.0.2", "bob", "bob", "again").result(30)
+    assert found is not None
+    logins.close()
+
+
 def test_at_most_two_are_verified_at_a_time(guard: Guard, hashing: Hashing) -> None:
     assert outcome(guard, "alice", "alice", "10.0.0.1") == 200
     guard._logins._remembered.clear()  # type: ignore[union-attr]
