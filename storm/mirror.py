@@ -21,7 +21,7 @@ from heliograph.embedded.process import WATCHDOG
 
 EPOCH_SECONDS = "10"  # plans change in the middle of other faults
 SAMPLE_S = 2.0
-GONE_S = 30.0
+GONE_S = 10.0  # `wait_until` allows PATIENCE times as long
 
 
 @dataclass

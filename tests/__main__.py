@@ -38,9 +38,7 @@ BESIDE = (
             "connect_described",
             "demo",
             "hub_spoke",
-            "spark_cluster",
             "spark_end",
-            "until_current",
         )
     ),
 )

@@ -1,8 +1,8 @@
 """Configurations as other people wrote them down ("seeds"): prose with files in it, which tests cut out of the text.
 
 The seeds are not part of the repository. They are looked for in the folder that HELIOGRAPH_SEEDS names, by default
-`../shared/seeds` beside the repository; tests that need one are skipped where it is not there. `tests/data/seeds` has
-configurations of the same shape and size in our own words, which are tested everywhere.
+`../shared/seeds` beside the repository. `tests/data/seeds` has configurations of the same shape and size in our own
+words, which are tested where the seeds are not at hand (HELIOGRAPH_SEEDS=/nowhere for these).
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ REPOSITORY = Path(__file__).parent.parent
 FOLDER = Path(os.environ.get("HELIOGRAPH_SEEDS") or REPOSITORY.parent / "shared" / "seeds")
 OWN = Path(__file__).parent / "data" / "seeds"
 _BLOCK = re.compile(r"^```[a-z]*[ \t]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def seeds_or(*own: str, seeds: tuple[str, ...]) -> list[str]:
+    """Which of them to test: "seed 001" for the seed of that number."""
+    there = all(any(FOLDER.glob(f"{seed.split()[1]}_*.txt")) for seed in seeds)
+    return list(seeds if there else own)
 
 
 def text_of(number: str) -> str:

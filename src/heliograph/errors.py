@@ -8,6 +8,7 @@
     │   ├── TimedOut            ↻   no answer in time
     │   ├── Untrusted               the broker's certificate is not trusted, or ours is refused
     │   ├── LoginFailed             SASL said no
+    │   ├── TokenUnavailable    ↻   the token endpoint of OAUTHBEARER cannot be reached, or is not ready
     │   ├── VersionUnsupported      the broker speaks no version of a call that we speak
     │   ├── ProtocolError           bytes that are not what the protocol says
     │   └── BrokerError        (↻)  an error code in an answer; retriable or not as the code is
@@ -101,6 +102,11 @@ class Untrusted(WireError):
 
 class LoginFailed(WireError):
     condition = "LOGIN_FAILED"
+
+
+class TokenUnavailable(WireError):
+    condition = "TOKEN_UNAVAILABLE"
+    retriable = True
 
 
 class VersionUnsupported(WireError):

@@ -5,8 +5,8 @@ two clusters of two brokers; a hub and two spokes of one broker each. None of th
 Kafka's defaults (2 and 3) do not fit the brokers. Every record comes over once, heartbeats and checkpoints are there,
 nothing goes round, and what has fewer replicas is said once, with topics and keys.
 
-Each stand is tested with a configuration in our own words (`tests/data/seeds`), and with the seed itself where that is
-at hand (`tests/seeds.py`).
+Each stand is tested with the seed itself where that is at hand (`tests/seeds.py`), else with a configuration in our own
+words (`tests/data/seeds`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.broker.processes import START_SECONDS, Run, assert_copied, records_in
 from tests.broker.site import Site
 from tests.broker.test_both_ways import Side
 from tests.kit import Record, create_topic, produce, read_all, wait_until
-from tests.seeds import OWN, block, text_of
+from tests.seeds import OWN, block, seeds_or, text_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -135,7 +135,7 @@ def third() -> Iterator[Kafka]:
         yield kafka
 
 
-@pytest.mark.parametrize("name", ["both-ways", "recovery", "seed 001", "seed 003"])
+@pytest.mark.parametrize("name", seeds_or("both-ways", "recovery", seeds=("seed 001", "seed 003")))
 def test_both_ways_on_one_broker_each(
     name: str, singles: tuple[Kafka, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,7 +226,7 @@ def doubles() -> Iterator[tuple[Kafka, ...]]:
         yield both
 
 
-@pytest.mark.parametrize("name", ["own", "seed 004"])
+@pytest.mark.parametrize("name", seeds_or("own", seeds=("seed 004",)))
 def test_connectors_on_two_brokers_each(
     name: str, doubles: tuple[Kafka, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,7 +288,7 @@ HEADERS = (
 )
 
 
-@pytest.mark.parametrize("name", ["own", "seed 000"])
+@pytest.mark.parametrize("name", seeds_or("own", seeds=("seed 000",)))
 def test_a_hub_and_two_spokes_on_one_broker_each(
     name: str, singles: tuple[Kafka, ...], third: Kafka, tmp_path: Path
 ) -> None:

@@ -11,10 +11,14 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from structlog.typing import EventDict
 
 from heliograph import audit
+from heliograph.cli.audited import audited as by_command
+from heliograph.cli.users import command as users_command
 from heliograph.connect.service import Api, Service
+from heliograph.errors import ConfigError
 from heliograph.http.guard import Guard
 from heliograph.http.message import Refused, Request, Response
 from heliograph.http.passwords import digest
@@ -55,6 +59,7 @@ def test_every_change_by_the_api_is_one_line_with_who_what_and_the_outcome(logs:
     assert audited(logs) == [
         (*a, "PUT /connectors/one/config", 201),
         ("bob", "reader", "DELETE /connectors/one", 403),
+        ("nobody that is known", "none", "DELETE /connectors/one", 401),
         (*a, "PUT /connectors/one/pause", 202),
         (*a, "PUT /connectors/one/stop", 204),
         (*a, "DELETE /connectors/one/offsets", 200),
@@ -63,6 +68,43 @@ def test_every_change_by_the_api_is_one_line_with_who_what_and_the_outcome(logs:
     ]
     assert all(line["where"] == "127.0.0.1" for line in logs if line["event"] == "audit")
     assert "hunter2" not in str(logs), "no values of a configuration"
+
+
+def test_strangers_who_try_to_change_something_are_named_and_do_not_fill_the_log(logs: list[EventDict]) -> None:
+    """They were not logged at all: nobody saw that somebody without a password tried to delete connectors."""
+    router = Router((Route("DELETE", "/x", lambda *_: Response(), "", "admin"),), Guard(USERS))
+    refused = Refused(HTTPStatus.UNAUTHORIZED, "who?")
+    match = router.find(Request("DELETE", "/x", raw_path="/x", client="10.0.0.9"))
+    for _ in range(1000):
+        router.refuse(match, refused, None)
+    lines = [line for line in logs if line["event"] == "audit"]
+    assert 10 <= len(lines) < 50
+    assert (lines[0]["who"], lines[0]["where"], lines[0]["outcome"]) == ("nobody that is known", "10.0.0.9", 401)
+    router._strangers.give_back()
+    router.refuse(match, refused, None)
+    assert logs[-1]["more_refused"] >= 1000 - 50
+
+
+def test_changes_that_a_command_makes_by_itself_are_a_line_too(logs: list[EventDict], tmp_path: Path) -> None:
+    """`offsets set`, `quarantine resend`, `replicas raise`, `spoke add` and `users` were in no log."""
+    with by_command("offsets of us->eu: 1 of 2 partitions") as change:
+        change.outcome = "written: 1"
+    with pytest.raises(ConfigError), by_command("users add kim"):
+        raise ConfigError("no")
+    with pytest.raises(ZeroDivisionError), by_command("spoke add asia"):
+        raise ZeroDivisionError
+    users = [str(tmp_path / "users"), "kim", "--token", "--role", "admin"]
+    result = CliRunner().invoke(users_command, users, standalone_mode=False)
+    lines = [line for line in logs if line["event"] == "audit"]
+    assert [(line["what"], line["outcome"]) for line in lines] == [
+        ("offsets of us->eu: 1 of 2 partitions", "written: 1"),
+        ("users add kim", "refused: CONFIG"),
+        ("spoke add asia", "failed"),
+        (f"users add kim as admin: {tmp_path / 'users'}", "done"),
+    ]
+    assert all(f"(uid {os.getuid()}, pid {os.getpid()})" in line["who"] for line in lines)
+    token = next(word for word in result.output.split() if word.startswith("kim."))
+    assert token.removeprefix("kim.") not in str(logs)
 
 
 def test_a_change_that_fails_is_a_line_too(logs: list[EventDict]) -> None:

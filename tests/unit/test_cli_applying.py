@@ -96,6 +96,25 @@ def test_a_bad_file_changes_nothing_and_is_remembered(file: Path) -> None:
     assert (runner.generation.refused, runner.generation.problem) == (3, "")
 
 
+def test_edited_keys_of_the_http_server_are_refused_with_what_to_restart(file: Path) -> None:
+    """They were passed over without a word: who had written `ssl.client.auth = required` believed it."""
+    file.write_text(BASE + "listeners.https.ssl.keystore.password=one\n")
+    runner = FakeRunner()
+    one = Applying(file, load(file), runner, lenient=False, targets=(), serves_https=True)
+    edited = "listeners.https.ssl.keystore.password=two\nlisteners.https.ssl.client.auth=required\n"
+    file.write_text(BASE + edited)
+    with pytest.raises(ConfigError) as caught:
+        one.apply("kim")
+    assert "listeners.https.ssl.client.auth changed" in str(caught.value)
+    assert "listeners.https.ssl.keystore.password changed" in str(caught.value)
+    assert "two" not in str(caught.value)
+    assert "restart this process" in caught.value.fix
+    assert runner.wanted == []
+    assert "listeners.https" in runner.generation.problem
+    applying(file, runner).apply("kim")  # nothing is served by them: they are none of its business
+    assert len(runner.wanted) == 1
+
+
 def test_a_hangup_leaves_an_audit_line_whatever_comes_of_it(file: Path, logs: list[EventDict]) -> None:
     one = applying(file, FakeRunner())
     one.apply_quietly("SIGHUP")

@@ -382,3 +382,13 @@ def test_the_value_of_an_unknown_key_is_never_printed(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(b"cluster = hunter2\n")
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_mistyped_key_of_the_http_server_is_refused() -> None:
+    """Any name behind `listeners.https.` was taken, and one that keeps strangers out was passed over without a word."""
+    problem = only(problems("listeners.https.ssl.client.atuh = required"))
+    assert "listeners.https.ssl.client.atuh: unknown key" in problem
+    assert "did you mean listeners.https.ssl.client.auth?" in problem
+    (warning,) = read("listeners.https.ssl.cipher.suites = TLS_AES_128_GCM_SHA256").warnings
+    assert "listeners.https.ssl.cipher.suites: of no effect on the HTTP server" in warning
+    assert read("listeners.https.ssl.client.auth = required").https == {"ssl.client.auth": "required"}

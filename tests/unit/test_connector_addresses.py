@@ -190,3 +190,37 @@ def test_a_configuration_of_a_hundred_thousand_keys_is_not_judged_key_by_key() -
     some = made({f"topic{number}": "x" for number in range(900)})
     assert sum("did you mean" in text for text in some.warnings) == 10
     assert len(some.warnings) == 900
+
+
+# ---- what the worker's file allows ----
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused"),
+    [
+        ("All", []),
+        ("None", ["linger.ms", "sasl.jaas.config"]),
+        ("org.apache.kafka.connect.connector.policy.PrincipalConnectorClientConfigOverridePolicy", ["linger.ms"]),
+    ],
+)
+def test_connectors_override_what_the_policy_of_the_workers_file_allows(policy: str, refused: list[str]) -> None:
+    """It was passed over without a word, and connectors overrode what the operator had forbidden."""
+    own = {f"{client}.override.linger.ms": "5" for client in ("producer", "consumer", "admin")}
+    own |= {f"{client}.override.sasl.jaas.config": "x.Plain required;" for client in ("producer", "consumer", "admin")}
+    found = made(own, f"connector.client.config.override.policy={policy}\n".encode()).problems
+    wanted = {f"{client}.override.{key}" for client in ("producer", "consumer", "admin") for key in refused}
+    assert {key for key in found if "override" in key} == wanted
+    assert all("connector.client.config.override.policy" in found[key][0] for key in wanted)
+
+
+def test_a_policy_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be All, None or Principal"):
+        worker.parse(FILE + b"connector.client.config.override.policy=com.acme.Strict\n", environment={})
+
+
+@pytest.mark.parametrize(
+    "line", [b"rest.extension.classes=org.apache.kafka.BasicAuthSecurityRestExtension", b"admin.listeners="]
+)
+def test_keys_that_keep_nobody_out_here_say_so(line: bytes) -> None:
+    (warning,) = worker.parse(FILE + line, environment={}).warnings
+    assert "--users FILE" in warning

@@ -164,7 +164,7 @@ def test_another_user_is_refused_without_a_seat_or_a_thread(ear: Ear, monkeypatc
         for _ in range(3 * serving.SEATS):
             strangers.append(connect(place_of(FILE, os.getpid())))
             assert b"another user may not steer" in strangers[-1].recv(4096)
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads  # one of another test may end meanwhile
     assert raw(b'{"do": "x"}\n') == {"done": "x"}
     for one in strangers:
         one.close()

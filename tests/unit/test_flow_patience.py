@@ -13,7 +13,7 @@ from heliograph import errors
 from heliograph.flow import factors, patience, reach
 from heliograph.flow.patience import Patience, insist
 from heliograph.state.replicas import Needed, Seen
-from heliograph.types import Cluster, Factor, Flow
+from heliograph.types import Cluster, Factor, Flow, Mux
 
 US, EU = Cluster("us", {"bootstrap.servers": "us:1"}), Cluster("eu", {"bootstrap.servers": "eu:1"})
 
@@ -23,6 +23,7 @@ WAITED_FOR = [
     errors.Unreachable("eu broker eu:1: the TLS handshake failed"),
     errors.TimedOut("no answer"),
     errors.ConnectionLost("gone"),
+    errors.TokenUnavailable("eu: no token from https://tokens"),
     errors.BrokerError(5, "LEADER_NOT_AVAILABLE", retriable=True),
 ]
 NOT_WAITED_FOR = [
@@ -135,6 +136,21 @@ def test_not_waiting_is_one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.Unreachable):
         reach.check_clusters([Flow(US, EU)], patience=Patience(0))
     assert sorted(asked) == ["eu", "us"]
+
+
+@pytest.mark.parametrize("away", WAITED_FOR, ids=str)
+def test_a_hub_begins_without_a_spoke_whatever_it_is_away_for(
+    monkeypatch: pytest.MonkeyPatch, logs: list[EventDict], away: Exception
+) -> None:
+    """Only connections that could not be made and answers that did not come counted: a spoke that ended connections,
+    or had no token endpoint, kept the whole hub from starting."""
+    asia, hub = Cluster("asia", {"bootstrap.servers": "asia:1"}), US
+    flows = [Flow(one, hub, mux=Mux(("orders",), "all", one.alias, 1, ())) for one in (EU, asia)]
+    answers(monkeypatch, us=["id-us"], eu=[away], asia=["id-asia"])
+    monkeypatch.setattr(reach, "_cluster_id", reach._ask_once)
+    monkeypatch.setattr(reach, "ANSWER_S", 0.02)
+    assert reach.check_begin(flows, Patience(60)) == {"eu->us.mux"}
+    assert [line["spokes"] for line in logs if "spokes" in line] == [["eu"]]
 
 
 # ---------------------------------------------------------------- brokers that have not registered yet

@@ -69,7 +69,7 @@ class File:
         self.path.write_text("".join(f"{line} {self.hash}\n" for line in lines))
 
     def look(self) -> None:
-        """Twice, for what is wrong counts when it lasts."""
+        """Twice, for a change counts when it lasts."""
         self.users.look()
         self.users.look()
 
@@ -86,7 +86,7 @@ def test_users_are_taken_up_when_their_file_changes(file: File, logs: list[Event
     assert role_of(file.guard, "alice", "one") == "admin"
     assert role_of(file.guard, "carol", "one") == "401"
     file.write("alice reader", "carol reader")
-    file.users.look()
+    file.look()
     assert role_of(file.guard, "alice", "one") == "reader", "what was remembered of the older file does not count"
     assert role_of(file.guard, "bob", "one") == "401", "whoever was taken out is out"
     assert role_of(file.guard, "carol", "one") == "reader"
@@ -145,6 +145,60 @@ def test_a_file_that_is_wrong_for_a_moment_is_not_told(file: File, logs: list[Ev
     file.look()
     assert not [line for line in logs if line["log_level"] == "error"]
     assert file.notices.lines() == []
+
+
+def test_half_a_file_is_not_taken_up(file: File, logs: list[EventDict]) -> None:
+    """Its first lines make sense by themselves: bob was locked out until the next look."""
+    file.write("alice reader")
+    file.users.look()
+    assert role_of(file.guard, "bob", "one") == "reader"
+    assert role_of(file.guard, "alice", "one") == "admin"
+    file.write("alice reader", "bob reader", "carol reader")
+    file.look()
+    assert role_of(file.guard, "bob", "one") == "reader"
+    assert [line["users"] for line in logs if "taken up again" in line["event"]] == [3]
+
+
+def test_a_hash_that_was_cut_off_is_none() -> None:
+    """scrypt's prefix is what the same secret makes at that length: three bytes fit one secret in 16 million."""
+    for whole in (scrypt("one"), passwords.digest("one")):
+        assert passwords.is_sound(whole)
+        head, _, hash_ = whole.rpartition("$")
+        assert not passwords.is_sound(f"{head}${hash_[:4]}")
+        assert not passwords.is_sound(f"{head}${hash_[:16]}")
+
+
+def by_command(path: Path, *arguments: str, secret: str = "") -> Any:
+    return CliRunner().invoke(users_command, [str(path), *arguments], input=secret, standalone_mode=False)
+
+
+def test_the_last_user_is_not_removed_in_vain(file: File) -> None:
+    """A file that names nobody is not taken up, so the one who was taken out could go on logging in."""
+    assert by_command(file.path, "bob", "--remove").exception is None
+    result = by_command(file.path, "alice", "--remove")
+    assert isinstance(result.exception, ConfigError)
+    assert "could go on logging in" in str(result.exception)
+    assert set(load_users(file.path)) == {"alice"}
+
+
+def test_what_a_running_process_would_not_take_up_is_not_written(file: File) -> None:
+    before = file.path.read_text() + "mallory admin\n"
+    file.path.write_text(before)
+    for arguments in (["bob", "--remove"], ["carol", "--token"]):
+        result = by_command(file.path, *arguments)
+        assert isinstance(result.exception, ConfigError)
+        assert f"{file.path}:3" in str(result.exception)
+        assert file.path.read_text() == before
+    assert by_command(file.path, "mallory", "--token").exception is None, "the line itself can be put right"
+
+
+def test_files_that_cannot_be_read_or_written_are_no_fault_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "garbage").write_bytes(b"\xff\xfe")
+    for path in (tmp_path, tmp_path / "garbage", tmp_path / "absent" / "users"):
+        result = by_command(path, "alice", secret="correct horse battery\n")
+        assert isinstance(result.exception, ConfigError), result.exception
+        assert str(path) in str(result.exception)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["garbage"], "nothing is left behind"
 
 
 def test_a_process_does_not_start_on_a_bad_users_file(tmp_path: Path) -> None:
@@ -271,6 +325,12 @@ def test_who_must_show_a_certificate_still_gets_ours_watched(authority: Authorit
     found = Certificates({**issue("mutual", 3), **more}, Notices())
     assert found.context.verify_mode is ssl.CERT_REQUIRED
     assert (found.ends.timestamp() - time.time()) / 86_400 == pytest.approx(3, abs=0.1)
+
+
+def test_a_mistyped_client_auth_lets_nobody_in(issue: Issue) -> None:
+    """Whatever was not `required` or `requested` meant that nobody has to show a certificate."""
+    with pytest.raises(ConfigError, match=r"listeners\.https\.ssl\.client\.auth: is 'require'"):
+        Certificates({**issue("mutual", 3), "ssl.client.auth": "require"}, Notices())
 
 
 # -------------------- `run --http https://…`, with both

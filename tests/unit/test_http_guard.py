@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.typing import EventDict
 
 from heliograph.cli.users import command as users_command
 from heliograph.embedded.certificates import Authority
@@ -168,7 +169,7 @@ def test_the_file_names_every_line_that_is_wrong(tmp_path: Path) -> None:
         load_users(tmp_path / "absent")
 
 
-def test_users_are_written_by_the_verb_and_read_by_the_guard(tmp_path: Path) -> None:
+def test_users_are_written_by_the_verb_and_read_by_the_guard(tmp_path: Path, logs: list[EventDict]) -> None:
     file = tmp_path / "users"
 
     def run(*arguments: str, said: str = "") -> str:

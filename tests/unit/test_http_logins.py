@@ -143,6 +143,25 @@ def test_right_passwords_use_up_nothing(guard: Guard, hashing: Hashing, monkeypa
     assert [outcome(guard, "alice", "alice", "10.0.0.1") for _ in range(100)] == [200] * 100
 
 
+def test_a_password_that_waits_too_long_uses_up_nothing(
+    users: Users, hashing: Hashing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A right one that did not get its turn counted as a wrong one: ten of them, and its client was kept out."""
+    monkeypatch.setattr(module, "CLIENT_PER_SECOND", 0.0)
+    monkeypatch.setattr(module, "WAITING_EACH", 64)
+    logins = Logins(users)
+    hashing.open.clear()
+    first = logins.verify("10.0.0.1", "alice", "x", "first")
+    wait_until(lambda: hashing.running == 1)
+    for turn in range(20):
+        assert logins.verify("10.0.0.2", "bob", "bob", f"{turn}").cancel()
+    hashing.open.set()
+    assert first.result(30) is None
+    found = logins.verify("10.0.0.2", "bob", "bob", "again").result(30)
+    assert found is not None
+    logins.close()
+
+
 def test_at_most_two_are_verified_at_a_time(guard: Guard, hashing: Hashing) -> None:
     assert outcome(guard, "alice", "alice", "10.0.0.1") == 200
     guard._logins._remembered.clear()  # type: ignore[union-attr]
@@ -167,7 +186,7 @@ def test_unknown_names_are_tried_against_a_decoy_of_a_known_ones_kind(guard: Gua
 
 def test_decoys_have_the_kinds_of_the_file_and_each_name_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     argon = passwords.digest("x")
-    scrypt = "scrypt$2$8$1$c2FsdA==$aGFzaA=="
+    scrypt = "scrypt$2$8$1$c2FsdHNhbHRzYWx0c2FsdA==$aGFzaGhhc2hoYXNoaGFzaA=="
     users = Users({"old": User("old", "reader", scrypt), "new": User("new", "reader", argon)})
     decoys = {name: users.find(name)[1] for name in map(str, range(100))}
     assert {passwords.kind(one) for one in decoys.values()} == {passwords.kind(scrypt), passwords.kind(argon)}

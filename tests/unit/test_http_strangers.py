@@ -20,7 +20,7 @@ from structlog.typing import EventDict
 
 from heliograph.embedded.certificates import Authority
 from heliograph.errors import ConfigError
-from heliograph.http import application, deadlines
+from heliograph.http import application, bodies, deadlines
 from heliograph.http import guard as guards
 from heliograph.http.connections import Connections, network
 from heliograph.http.guard import Guard
@@ -65,6 +65,53 @@ ROUTES = (
     Route("GET", "/slow", slow, ""),
     Route("GET", "/large", large, ""),
 )
+
+
+BODY = b"x" * (1 << 20)
+
+
+def put(server: Server, address: str, *, body: bytes = BODY) -> socket.socket:
+    """A request with a body, from this address; its answer is not read."""
+    connection = connected(server, address)
+    head = f"PUT /slow HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def answer(connection: socket.socket) -> int:
+    return int(connection.makefile("rb").readline().split()[1])
+
+
+@pytest.mark.parametrize(("each", "addresses"), [(4, ["127.0.0.1"]), (99, ["127.0.0.1", "127.0.0.2"])])
+def test_bodies_of_strangers_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch, each: int, addresses: list[str]
+) -> None:
+    """Each body had a limit, all together had none: strangers could make the process hold a gigabyte of them."""
+    RELEASED.clear()
+    monkeypatch.setattr(bodies.Bodies.__init__, "__defaults__", (4 * len(BODY), each * len(BODY)))
+    asked: list[int] = []
+
+    def keep(request: Request, named: Mapping[str, str]) -> Response:
+        asked.append(len(request.body))
+        return slow(request, named)
+
+    server = Server("127.0.0.1", 0, Router((*ROUTES, Route("PUT", "/slow", keep, "")), Guard(None)))
+    server.start()
+    try:
+        with contextlib.ExitStack() as opened:
+            held = [opened.enter_context(put(server, addresses[n % len(addresses)])) for n in range(4)]
+            wait_until(lambda: asked == [len(BODY)] * 4)
+            more = [opened.enter_context(put(server, address)) for address in addresses]
+            assert [answer(one) for one in more] == [503] * len(more)
+            assert is_well(server)
+            assert status(server, "Host: 127.0.0.1", "Content-Length: 0", path="/health") == 200
+            RELEASED.set()
+            assert [answer(one) for one in held] == [200] * 4
+            with put(server, addresses[0]) as again:
+                assert answer(again) == 200, "what was held is given back"
+    finally:
+        RELEASED.set()
+        server.close()
 
 
 @pytest.fixture

@@ -204,6 +204,48 @@ def test_one_fetch_serves_all_and_each_gets_its_own_once_in_order(stage: Stage) 
     assert position_of(stage.lanes).next_offset == len(stage.log.records)
 
 
+def test_one_response_of_many_partitions_is_unpacked_in_part_and_no_partition_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them alone would be within the bound."""
+    partitions, batches, batch_bytes, most_bytes = 8, 4, 90_000, 200_000
+    monkeypatch.setattr(fetch, "Brokers", Brokers)
+    monkeypatch.setattr(fetch, "MOST_BYTES", most_bytes)
+    lanes = [lane_of(q, TopicPartition("t", p)) for p in range(partitions) for q in range(N)]
+    data = [
+        encode([Record(9 * n + i, 1_000, b"%d" % i, bytes(batch_bytes // 9)) for i in range(9)]) for n in range(batches)
+    ]
+    with selectors.DefaultSelector() as selector:
+        source = Source(
+            *(Cluster("a"), lanes, selector),
+            isolation="read_committed",
+            limits=lambda most: Limits(max_batch_bytes=most),
+            events=deque(),
+        )
+        source.opened(NODE, cast(Any, source.brokers.connection(NODE)))
+
+        def respond() -> None:
+            wanted = source._pullers[NODE].session.wanted
+            parts = []
+            for p in range(partitions):
+                at = wanted(TopicPartition("t", p))
+                if at is not None:
+                    parts.append((ID, Fetched("", p, 0, 9 * batches, 9 * batches, 0, (), b"".join(data[at // 9 :]))))
+            source.received(NODE, None, FetchAnswer(0, 0, SESSION, parts))
+            source.pull(NODE)
+
+        responses = 0
+        while any(lane.fetch_offset < 9 * batches for lane in lanes):
+            before = sum(lane.queued_bytes for lane in lanes)
+            respond()
+            responses += 1
+            came = sum(lane.queued_bytes for lane in lanes) - before
+            assert 0 < came <= most_bytes + 2 * batch_bytes, "one batch beyond the bound, and its headers"
+            assert responses < 100
+    total = partitions * batches * batch_bytes
+    assert responses >= total // (most_bytes + 2 * batch_bytes)
+
+
 def test_of_a_strand_the_map_gets_a_point_now_and_then(stage: Stage) -> None:
     stage.log.grow(1_200)
     for _ in range(1_200):

@@ -3,18 +3,21 @@ that retention moved, and batches that are missing."""
 
 from __future__ import annotations
 
+import struct
 import types
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from heliograph.batch import Record, encode, patch
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, CorruptBatch
 from heliograph.mirror.positions import SEQUENCES, Position
 from heliograph.mirror.target_log import last_sequence, stored_since
 from heliograph.types import TopicPartition
 from heliograph.wire.codes import OFFSET_OUT_OF_RANGE, broker_error
+from tests.unit.test_batch_legacy import message
 
 REMOTE, OURS, THEIRS = TopicPartition("us.t", 0), 7, 8
 STOOD = Position(10, OURS, 0, 10, UUID(int=1), 10)
@@ -100,3 +103,26 @@ def test_the_last_sequence_is_found_however_many_batches_of_others_follow() -> N
     assert Log((0, 10, OURS, 0), *others).last() == 9
     assert Log(*others).last() is None
     assert Log((5, 3, OURS, 40), start=5).last() == 42
+
+
+@pytest.mark.parametrize(("field", "value"), [(8, 1 << 30), (8, 5), (8, -1), (16, 3 << 24)])
+def test_bytes_that_are_no_batch_are_not_taken_for_an_empty_log(field: int, value: int) -> None:
+    """A corrupt length or magic in the target's log: what lies behind it may be ours, so nothing may be sent again."""
+    log = Log((0, 10, OURS, 0), (10, 4, OURS, 10), (14, 3, OURS, 14))
+    end, data = log.batches[1]
+    damaged = bytearray(data)
+    struct.pack_into(">i", damaged, field, value)
+    log.batches[1] = end, bytes(damaged)
+    for ask in (log.since, log.last):
+        with pytest.raises(CorruptBatch, match=r"us\.t-0 at offset 10: .* no record batch") as caught:
+            ask()
+        assert (caught.value.context["offset"], caught.value.retriable) == (10, False)
+
+
+def test_messages_of_old_formats_are_passed_and_what_follows_them_is_found() -> None:
+    """A copy that was begun long ago by something else: magic 0 and 1 have no producer ids."""
+    log = Log((10, 4, OURS, 10), (14, 3, OURS, 14))
+    old = [(n + 1, message(n % 2, n, 1, None, b"old")) for n in range(10)]
+    log.batches[:0] = old
+    assert log.last() == 16
+    assert log.since(replace(STOOD, next_offset=0, sequence=10, target=0)).last_sequence == 16

@@ -3,9 +3,12 @@ has changed meanwhile; a broker that forgets; a process that stands still. Every
 
 from __future__ import annotations
 
+import struct
+import types
 from collections import Counter
 
 import pytest
+from structlog.typing import EventDict
 
 from heliograph.mirror.lane import State
 from heliograph.mirror.positions import Position
@@ -224,6 +227,45 @@ def test_refused_offsets_add_up_when_two_tasks_refuse_different_batches(monkeypa
     for model in (first, second):
         model.finish()
     once_each(first.target, first.end, without=frozenset({5, 7}))
+
+
+def test_a_record_that_the_raised_limit_lets_pass_is_not_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of the plan is an old one: it is asked for again before a record is refused for its size."""
+    model = started(monkeypatch, [(0, 1), (1, 1)])
+    limits = iter([40, 1 << 20])
+    asked = []
+
+    def describe_topic_configs(topics: list[str]) -> dict[str, dict[str, object]]:
+        asked.append(topics)
+        return {topics[0]: {"max.message.bytes": types.SimpleNamespace(value=str(next(limits, 1 << 20)))}}
+
+    model.lane.max_batch_bytes = 40
+    model.task._incidents._target = lambda: types.SimpleNamespace(describe_topic_configs=describe_topic_configs)  # type: ignore[method-assign, assignment, return-value]
+    model.finish(20)
+    assert asked
+    once_each(model.target, 2, without=frozenset({0}))  # refused by the limit as it was then, and told
+    assert len(model.target.written) == 1
+
+
+# ---------------------------------------------------------------- what cannot be read
+
+
+@pytest.mark.parametrize("length", [1 << 30, 1 << 21, 5, -1])
+def test_a_batch_that_cannot_be_read_is_named_once_however_often_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch, logs: list[EventDict], length: int
+) -> None:
+    model = started(monkeypatch)
+    end, data = model.batches[2]
+    model.batches[2] = end, data[:8] + struct.pack(">i", length) + data[12:]
+    for _ in range(50):
+        model.step()
+    once_each(model.target, 20)
+    assert model.lane.state is State.PARKED
+    (named,) = [line for line in logs if line["event"] == "parked"]
+    assert "t-0 at offset 20 " in named["reason"]
+    model.batches[2] = end, data
+    model.finish()
+    once_each(model.target, model.end)
 
 
 # ---------------------------------------------------------------- late answers

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from heliograph.cli.replicas import _wanted
 from heliograph.errors import BrokerError
 from heliograph.review import raising
-from heliograph.types import TopicPartition
+from heliograph.state.replicas import Needed
+from heliograph.types import Cluster, Factor, TopicPartition
 from heliograph.wire import ConfigEntry, Metadata, PartitionMeta, TopicMeta
 
 FLAT: dict[int, str | None] = dict.fromkeys((1, 2, 3))
@@ -93,3 +95,10 @@ def test_min_insync_replicas_that_were_lowered_to_fit_are_the_clusters_own_again
     found = raising.planned(client, dict.fromkeys(client.topics, 3))  # type: ignore[arg-type]
     assert raising.restore_insync(client, found) == ["lowered"]  # type: ignore[arg-type]
     assert client.altered == {"lowered": {raising.MIN_INSYNC: None}}
+
+
+def test_a_topic_of_several_flows_gets_the_most_that_one_of_them_asks_for() -> None:
+    """The flow that stands last in the file decided: one with a lower factor kept `heartbeats` where it was."""
+    eu = Cluster("eu", {"bootstrap.servers": "eu:1"})
+    needed = [Needed(eu, "heartbeats", Factor(count)) for count in (1, 3, 2, -1)]
+    assert _wanted(needed) == {"heartbeats": 3}

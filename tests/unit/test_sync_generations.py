@@ -278,11 +278,11 @@ def test_without_any_list_of_groups_the_failure_is_said() -> None:
 
 
 class Busy:
-    """The target while a member of the group comes and goes: it commits between our reading and our commit, and once
-    more after it."""
+    """The target while a member of the group comes and goes: it commits between our reading and our commit, and perhaps
+    once more after it, perhaps to a topic of its own as well."""
 
-    def __init__(self, copy: MappedCopy, before: int, after: int | None) -> None:
-        self._copy, self._before, self._after = copy, before, after
+    def __init__(self, copy: MappedCopy, before: int, *, after: int | None = None, elsewhere: bool = False) -> None:
+        self._copy, self._before, self._after, self._elsewhere = copy, before, after, elsewhere
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._copy.target, name)
@@ -290,25 +290,60 @@ class Busy:
     def commit_group_offsets(
         self, group: str, offsets: dict[TopicPartition, Committed]
     ) -> dict[TopicPartition, BrokerError | None]:
-        other = TopicPartition("payments", 0)  # a topic of its own, which we do not write
-        self._copy.target.groups[group] |= {REMOTE: Committed(self._before), other: Committed(5)}
+        committed = self._copy.target.groups[group]
+        committed[REMOTE] = Committed(self._before)
+        if self._elsewhere:
+            committed[ELSEWHERE] = Committed(5)
         answers = self._copy.target.commit_group_offsets(group, offsets)
         if self._after is not None:
-            self._copy.target.groups[group][REMOTE] = Committed(self._after)
+            committed[REMOTE] = Committed(self._after)
         return answers
+
+
+ELSEWHERE = TopicPartition("payments", 0)  # a topic that we do not write
+
+
+def named_members(logs: list[EventDict]) -> list[list[str]]:
+    return [line["partitions"] for line in logs if "member of the group committed" in line["event"]]
+
+
+def set_while(copy: MappedCopy, member: Busy) -> GroupSync:
+    """The group's offsets are set to 1200 on the target while this member is there."""
+    copy.commit(1200)
+    copy.checkpoints.emit()
+    sync = GroupSync(FLOW, cast(Any, member), copy.checkpoints)
+    assert sync.sync() == 1
+    return sync
 
 
 def test_a_member_that_commits_in_between_is_named_and_its_later_commits_count(logs: list[EventDict]) -> None:
     copy = copied()
-    copy.commit(1200)
-    copy.checkpoints.emit()
-    sync = GroupSync(FLOW, cast(Any, Busy(copy, 1300, 1350)), copy.checkpoints)
-    assert sync.sync() == 1
-    assert any("member of the group committed" in line["event"] for line in logs)
+    sync = set_while(copy, Busy(copy, 1300, after=1350))
+    assert named_members(logs) == [[str(REMOTE)]]
     copy.commit(1340)
     copy.checkpoints.emit()
-    assert sync.sync() == 0
+    assert sync.sync() == 0, "1350 was seen there"
     assert copy.target.groups["g"][REMOTE].offset == 1350
+
+
+def test_a_member_whose_commit_was_replaced_is_named_by_what_else_it_committed(logs: list[EventDict]) -> None:
+    """It left with 1300. It reads from 1200 on again, and never past a record that it has not read."""
+    copy = copied()
+    sync = set_while(copy, Busy(copy, 1300, elsewhere=True))
+    assert named_members(logs) == [[str(ELSEWHERE)]]
+    assert copy.target.groups["g"][REMOTE].offset == 1200
+    copy.commit(1210)
+    copy.checkpoints.emit()
+    assert sync.sync() == 1
+    assert copy.target.groups["g"][ELSEWHERE].offset == 5, "what is not ours stays"
+
+
+def test_nobody_is_named_when_nobody_was_there(logs: list[EventDict]) -> None:
+    copy = copied()
+    copy.commit(1200)
+    copy.checkpoints.emit()
+    assert copy.group_sync.sync() == 1
+    assert named_members(logs) == []
 
 
 def test_offsets_are_read_again_right_before_they_are_set() -> None:

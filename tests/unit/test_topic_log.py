@@ -132,6 +132,22 @@ def test_a_lost_tail_that_has_grown_again_is_seen_by_the_leader_epoch(brokers: A
     assert keys(log) == ["a", "x", "y", "z"]
 
 
+def test_a_lost_tail_is_seen_also_when_the_read_before_it_ended_halfway(
+    brokers: Any, log: CompactedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had read of the old log was in no epoch, and the new one was read from the middle on."""
+    monkeypatch.setattr(reader, "WAIT_S", 0.0)
+    write(brokers, "a")
+    write(brokers, "b")
+    brokers.logs[TP].lag = [1, 1]
+    with pytest.raises(BrokerError, match="OFFSET_NOT_AVAILABLE"):
+        keys(log)
+    brokers.logs[TP].lag.clear()
+    brokers.truncate(TP, 0)
+    write(brokers, *"xyz")
+    assert keys(log) == ["x", "y", "z"]
+
+
 def test_a_new_leader_that_lost_nothing_costs_no_second_read(brokers: Any, log: CompactedLog) -> None:
     write(brokers, *"abc")
     keys(log)

@@ -19,10 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from cryptography.x509.oid import NameOID
 
+from heliograph.cli.main import exit_code_of
 from heliograph.embedded.certificates import STORE_PASSWORD, Authority
-from heliograph.errors import ConfigError, LoginFailed
+from heliograph.errors import ConfigError, LoginFailed, TokenUnavailable
+from heliograph.flow.patience import is_passing
 from heliograph.types import Cluster
-from heliograph.wire import bootstrap_addresses, stores
+from heliograph.wire import Client, bootstrap_addresses, stores
+from heliograph.wire.connection import Connection
 from heliograph.wire.link import Address
 from heliograph.wire.oauth import read_token
 from heliograph.wire.security import Security, security_of
@@ -266,6 +269,45 @@ def test_an_endpoint_that_says_no(endpoint: tuple[type[Endpoint], str]) -> None:
     handler.status, handler.reply = 200, ["not a token"]
     with pytest.raises(LoginFailed, match="access_token"):
         token_of(url, CREDENTIALS)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_an_endpoint_that_is_not_ready_may_be_in_a_moment(endpoint: tuple[type[Endpoint], str], status: int) -> None:
+    handler, url = endpoint
+    handler.status = status
+    with pytest.raises(TokenUnavailable, match=str(status)) as caught:
+        token_of(url, CREDENTIALS)
+    assert caught.value.retriable
+    handler.status = 200
+    assert token_of(url, CREDENTIALS) == "tok"
+
+
+def test_an_endpoint_that_is_away_is_no_refused_login() -> None:
+    """It was: the start did not wait for it, and ended with the exit code of a bad file."""
+    with pytest.raises(TokenUnavailable, match="cannot be reached") as caught:
+        token_of(f"http://127.0.0.1:{free_port()}/token", CREDENTIALS)
+    assert exit_code_of(caught.value) == 75
+    assert is_passing(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_client_says_that_the_token_endpoint_is_away_and_not_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Address] = []
+
+    def opened(address: Address, cluster: Cluster, **_: object) -> Connection:
+        asked.append(address)
+        raise TokenUnavailable("west: no token from http://tokens/ for me: it cannot be reached", cluster="west")
+
+    monkeypatch.setattr(Connection, "open", opened)
+    servers = {"bootstrap.servers": "one:9092,two:9092,three:9092"}
+    with Client(Cluster("west", servers), timeout_s=5.0) as client, pytest.raises(TokenUnavailable):
+        client.call("metadata", retry=False, topics=[])
+    assert len(asked) == 1  # the others would be shown no token either
 
 
 @pytest.mark.parametrize("expires_in", [float("nan"), float("inf"), -1, 10**400, None, "soon"])

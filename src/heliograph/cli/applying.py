@@ -24,6 +24,7 @@ import structlog
 from heliograph import audit
 from heliograph.config import load as loading
 from heliograph.config.diff import Difference, differences
+from heliograph.config.keys import HTTPS
 from heliograph.config.model import Config
 from heliograph.errors import ConfigError, HeliographError
 from heliograph.health.status import Generation
@@ -44,9 +45,19 @@ class Changing(Protocol):
 
 
 class Applying:
-    def __init__(self, file: Path, config: Config, runner: Changing, *, lenient: bool, targets: Sequence[str]) -> None:
+    def __init__(
+        self,
+        file: Path,
+        config: Config,
+        runner: Changing,
+        *,
+        lenient: bool,
+        targets: Sequence[str],
+        serves_https: bool = False,
+    ) -> None:
+        """`serves_https`: `--http https://…` goes by the file's `listeners.https.*`, read at the start."""
         self._file, self._config, self._runner = file, config, runner
-        self._lenient, self._targets = lenient, targets
+        self._lenient, self._targets, self._serves_https = lenient, targets, serves_https
         self._lock = threading.Lock()
         runner.generation = Generation(1, _now_ms(), _digest(file), str(file.absolute()))
 
@@ -57,6 +68,7 @@ class Applying:
             try:
                 digest = _digest(self._file)
                 new = loading.load(self._file, lenient=self._lenient).serving(self._targets)
+                self._require_same_listener(new)
                 keys = differences(self._config, new)
                 self._runner.generation = replace(before, count=before.count + 1)  # flows that change say this one
                 outcomes = self._runner.change((*new.flows, *new.heartbeat_only))
@@ -79,6 +91,16 @@ class Applying:
             lines = list(_lines(outcomes, keys))
             log.warning("the edited file is taken up", file=str(self._file), by=by, generation=count, changes=lines)
             return {"generation": count, "digest": digest, "lines": lines, "warnings": list(new.warnings)}
+
+    def _require_same_listener(self, new: Config) -> None:
+        """Half of a file that says who may connect must not look taken up. Raises ConfigError."""
+        old = self._config.https
+        changed = sorted(key for key in old.keys() | new.https.keys() if old.get(key) != new.https.get(key))
+        if self._serves_https and changed:
+            raise ConfigError(
+                [f"{self._file}: {HTTPS}{key} changed: --http goes by what it was when it started" for key in changed],
+                fix="restart this process; files of certificates are read again by themselves, also under the old name",
+            )
 
     def apply_quietly(self, by: str) -> None:
         """For somebody who cannot be answered: what is wrong was logged."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from heliograph.cli.audited import audited
 from heliograph.cli.chosen import columns, flows_of, load_config
 from heliograph.cli.logs import log_options
 from heliograph.cli.out import echo, echo_document, echo_lines, style
@@ -202,7 +203,12 @@ def _change(session: Session, shifts: Sequence[Shift], *, yes: bool, force: bool
 
     if not force:
         require_free(session.flow, session.target)
-    written = shifting.write(session.positions, shifts) if yes else 0
+    written = 0
+    if yes:
+        changing = sum(one.changes for one in shifts)
+        with audited(f"offsets of {session.flow.name}: {changing} of {len(shifts)} partitions") as change:
+            written = shifting.write(session.positions, shifts)
+            change.outcome = f"written: {written}"
     if output == "json":
         echo_document(json.dumps({"written": written, "partitions": [_shifted(one) for one in shifts]}, indent=2))
     else:

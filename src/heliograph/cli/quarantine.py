@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heliograph.cli.audited import audited
 from heliograph.cli.chosen import flows_of, load_config
 from heliograph.cli.documents import plain
 from heliograph.cli.logs import log_options
@@ -86,8 +88,12 @@ def resend(file: Path, place: str | None, flow: str | None, everything: bool) ->
         raise click.UsageError("say which: TOPIC[:PARTITION[:OFFSET]], or --all, and not both")
     left = 0
     for one in flows_of(load_config(file, lenient=False), flow):
-        with _opened(one) as quarantine:
+        what = f"quarantine resend of {one.name}: {place or 'all'}"
+        with _opened(one) as quarantine, audited(what) as change:
+            outcomes: Counter[str] = Counter()
             for sent in quarantine.resend(_selected(quarantine.read(), place)):
+                outcomes["still refused" if sent.refused else "sent"] += 1
+                change.outcome = ", ".join(f"{count} {word}" for word, count in sorted(outcomes.items()))
                 where = f"{sent.kept.place.tp}, offset {sent.kept.place.offset}"
                 if sent.refused:
                     left += 1

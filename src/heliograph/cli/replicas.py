@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heliograph.cli.audited import audited
 from heliograph.cli.chosen import columns
 from heliograph.cli.logs import log_options
 from heliograph.cli.out import echo, echo_document
@@ -92,7 +93,7 @@ def raise_command(file: Path, copies: bool, lenient: bool, yes: bool) -> int:
 def _raise(client: Client, needed: Sequence[Needed], *, yes: bool) -> int:
     from heliograph.review import raising
 
-    raises = raising.planned(client, {one.topic: one.factor.replicas for one in needed if one.factor.replicas > 0})
+    raises = raising.planned(client, _wanted(needed))
     short = _still_short(client, needed, raises)
     for one in raises:
         echo(f"{client.alias}: {one.topic}: {one.has} become {one.to} replicas, {len(one.replicas)} partitions")
@@ -104,7 +105,9 @@ def _raise(client: Client, needed: Sequence[Needed], *, yes: bool) -> int:
     if not yes:
         echo(f"{client.alias}: say --yes to do it", err=True)
         return 0
-    refused = raising.begin(client, raises)
+    with audited(f"replicas raise on {client.alias}: {', '.join(one.topic for one in raises)[:500]}") as change:
+        refused = raising.begin(client, raises)
+        change.outcome = f"refused for {len(refused)} partitions" if refused else "done"
     for tp, error in refused.items():
         echo(f"{client.alias}: {tp}: {error.message}", err=True)
     begun = [one for one in raises if not refused.keys() & one.replicas.keys()]
@@ -112,6 +115,15 @@ def _raise(client: Client, needed: Sequence[Needed], *, yes: bool) -> int:
     for topic in raising.restore_insync(client, begun) if begun else ():
         echo(f"{client.alias}: {topic}: min.insync.replicas is the cluster's own again")
     return 1 if refused else 0
+
+
+def _wanted(needed: Sequence[Needed]) -> dict[str, int]:
+    """By topic. Of flows that share one (heartbeats, say), the one that asks for most counts."""
+    wanted: dict[str, int] = {}
+    for one in needed:
+        if one.factor.replicas > 0:
+            wanted[one.topic] = max(one.factor.replicas, wanted.get(one.topic, 0))
+    return wanted
 
 
 def _still_short(client: Client, needed: Sequence[Needed], raises: Sequence[Raise]) -> list[str]:

@@ -127,7 +127,9 @@ def command(
             wait_s=wait,
         )
         # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
-        applying = None if until_current else Applying(file, config, runner, lenient=lenient, targets=targets)
+        https = address is not None and address.tls
+        how = {"lenient": lenient, "targets": targets, "serves_https": https}
+        applying = None if until_current else Applying(file, config, runner, **how)  # type: ignore[arg-type]
         steered = steering(runner, file, applying, stop.ask)
         served = serving(runner, address, users, https=config.https, allowed_hosts=allowed_hosts)
         with served, steered, show.view(report_seconds) as view:

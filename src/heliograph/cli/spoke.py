@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from heliograph.cli.audited import audited
 from heliograph.cli.chosen import load_config
 from heliograph.cli.documents import document, output_option
 from heliograph.cli.logs import log_options
@@ -132,7 +133,8 @@ def add(
         echo("nothing is written yet: say --yes", err=True)
         return 0
     running = processes(file)
-    edited.take_up(file, before, after, running)
+    with audited(f"spoke add {alias}: {file}"):
+        edited.take_up(file, before, after, running)
     _let_go_on(spoke_of(parse(after, str(file), lenient=lenient), alias, hub), running)
     return 0
 
@@ -199,7 +201,8 @@ def remove(
             _refuse_undrained(file, spoke)
         if running and not _drained(spoke, dead, running, drain_seconds):
             return 1
-    edited.take_up(file, before, after, running)
+    with audited(f"spoke remove {alias}: {file}"):
+        edited.take_up(file, before, after, running)
     return 0
 
 

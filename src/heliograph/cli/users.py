@@ -7,6 +7,10 @@ from pathlib import Path
 
 import click
 
+from heliograph.cli.audited import audited
+from heliograph.cli.out import echo
+from heliograph.errors import ConfigError
+
 
 @click.command("users", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("file", type=click.Path(path_type=Path))
@@ -33,26 +37,39 @@ def command(file: Path, name: str | None, role: str, token: bool, remove: bool) 
       curl -u alice http://localhost:8083/connectors
     """
     from heliograph.http.passwords import digest, is_outdated
-    from heliograph.http.users import NAME, load_users, write_users
+    from heliograph.http.users import NAME, load_users, read_lines, users_of, write_users
 
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    lines = read_lines(file) if file.exists() else []
     if name is None:
         for user in load_users(file).values():
             click.echo(f"{user.name}\t{user.role}" + ("\trenew: a weak hash" if is_outdated(user.hash) else ""))
         return 0
     if not NAME.fullmatch(name):
         raise click.BadParameter(f"{name!r}: letters, digits, _, @ and - only", param_hint="NAME")
-    kept = [line for line in lines if line.split()[:1] != [name]]
+    others = ["" if line.split()[:1] == [name] else line for line in lines]  # numbered as in the file
+    kept = [line for line, before in zip(others, lines, strict=True) if line or not before]
     if remove:
         if len(kept) == len(lines):
             raise click.UsageError(f"{file} does not name {name}")
-        write_users(file, kept)
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in kept):
+            raise ConfigError(
+                f"{file}: {name} is the last one: running processes take no file that names nobody, so {name} could go "
+                "on logging in",
+                fix=f"name somebody else first, or give {name} a new password: heliograph users {file} {name}",
+            )
+        users_of(file, others)
+        with audited(f"users remove {name}: {file}"):
+            write_users(file, kept)
+        echo(f"{name} may no more; processes that run with {file} read it within seconds", err=True)
         return 0
     secret = _token() if token else _password()
-    write_users(file, [*kept, f"{name} {role} {digest(secret)}"])
+    line = f"{name} {role} {digest(secret)}"
+    users_of(file, [*others, line])
+    with audited(f"users {'change' if len(kept) < len(lines) else 'add'} {name} as {role}: {file}"):
+        write_users(file, [*kept, line])
     if token:
         click.echo(f"{name}.{secret}")
-    click.echo(f"{name} may use the API as {role}; processes that run with {file} read it within seconds", err=True)
+    echo(f"{name} may use the API as {role}; processes that run with {file} read it within seconds", err=True)
     return 0
 
 

@@ -32,6 +32,8 @@ def check_keys(settings: Mapping[str, Setting], aliases: Sequence[str], report: 
         elif entry.value.startswith(ARROW) and entry.key in aliases:
             why = f"a flow is written without blanks: {entry.key}{ARROW}<alias>.enabled = true"
             report.refuse(entry, why, known=False)
+        elif entry.key.startswith(keys.HTTPS) and entry.key.removeprefix(keys.HTTPS) not in keys.LISTENER_KEYS:
+            _check_listener(entry, report, lenient)
         elif _check_key(setting, where, aliases, report, lenient):
             moot.append(entry)
     if moot:
@@ -61,6 +63,15 @@ def _check_key(setting: Setting, where: Place, aliases: Sequence[str], report: R
             _check_converter(setting, where, report)
             return True
     return False
+
+
+def _check_listener(entry: Entry, report: Report, lenient: bool) -> None:
+    """A key of the HTTP server's TLS that is not honoured: a mistyped one may be what keeps strangers out."""
+    near = keys.near_listener_key(entry.key)
+    if lenient or keys.find(entry.key.removeprefix(keys.HTTPS), (Scope.CLIENT,)) is not None:
+        report.warn(entry, "of no effect on the HTTP server", near)
+    else:
+        report.refuse(entry, f"unknown key{UNLESS_LENIENT}", near, known=False)
 
 
 def _check_value(setting: Setting, key: Key, report: Report) -> None:

@@ -41,7 +41,9 @@ TARGET_DEFAULT = "target"  # MM2's, for a connector that does not call its targe
 WITHHELD_ALIAS = "source"  # stands for one that may not be looked up
 SHORT = 4
 OVERRIDE = "producer.override."
+OVERRIDES = (OVERRIDE, "consumer.override.", "admin.override.")
 MAX_KEYS = 1_000  # of a configuration; readers have them judged too, and each takes 0.2 ms
+OVERRIDE_POLICY = "connector.client.config.override.policy"
 SUGGESTIONS = 10  # nearest keys that are looked for, at 6 ms each
 
 
@@ -63,6 +65,7 @@ class Worker:
     settings: Mapping[str, Setting]  # of the worker's file: offset.storage.*, offset.flush.*
     providers: providers.Providers
     token_urls: tuple[str, ...] = ()  # where connectors' OAUTHBEARER tokens may come from
+    overrides: frozenset[str] | None = None  # which keys of clients connectors may override; None: all
 
     def for_readers(self) -> Worker:
         """With providers that look nothing up."""
@@ -223,6 +226,10 @@ class _Reading:
         if token_urls.is_url_key(key) and (why := token_urls.why_refused(setting.value, self._worker.token_urls)):
             self._report.refuse(setting.entry, why)
             return
+        if not self._may_override(key):
+            why = f"the worker's file does not allow it ({OVERRIDE_POLICY})"
+            self._report.refuse(setting.entry, why)
+            return
         found = connector_keys.find(key)
         if found is None:
             if not connector_keys.is_known(key):
@@ -238,6 +245,11 @@ class _Reading:
             self._report.refuse(setting.entry, f"Class {printable(setting.entry.value)} could not be found")
         elif key in CONVERTERS and not setting.value.strip().endswith("ByteArrayConverter"):
             self._report.warn(setting.entry, "records are copied as they are: no converter decodes them here")
+
+    def _may_override(self, key: str) -> bool:
+        allowed = self._worker.overrides
+        prefix = next((one for one in OVERRIDES if key.startswith(one)), None)
+        return prefix is None or allowed is None or key.removeprefix(prefix) in allowed
 
     def _check_value(self, setting: Setting, key: Key) -> None:
         try:

@@ -355,6 +355,20 @@ def nearest_of(name: str, names: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
+HTTPS = "listeners.https."
+# What stands behind HTTPS and is honoured: `wire.stores.server_tls_of` reads them.
+LISTENER_KEYS = (
+    *("ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type", "ssl.key.password"),
+    *("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.client.auth", "ssl.enabled.protocols"),
+    *("ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type", "ssl.truststore.certificates"),
+)
+
+
+def near_listener_key(key: str) -> str | None:
+    near = nearest_of(key.removeprefix(HTTPS)[:LONGEST_NAME], LISTENER_KEYS)
+    return near and f"{HTTPS}{near}"
+
+
 LONGEST_NAME = 100  # what could be a known key with a letter or two wrong
 
 

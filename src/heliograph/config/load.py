@@ -26,8 +26,6 @@ from heliograph.types import Cluster, Flow
 
 __all__ = ["NEVER_S", "load", "parse"]
 
-HTTPS = "listeners.https."
-
 
 def load(path: str | os.PathLike[str], lenient: bool = False) -> Config:
     """`lenient`: unknown keys and Java classes are warned about, not refused."""
@@ -81,8 +79,11 @@ class _Reading:
         flows, heartbeat_only = self._flows(aliases, views, explained)
         self._check_flows(aliases, flows, heartbeat_only)
         self.report.raise_problems()
-        https = {key.removeprefix(HTTPS): one.value for key, one in self.settings.items() if key.startswith(HTTPS)}
-        return Config(clusters, flows, self.report.warnings, heartbeat_only, explained, https)
+        return Config(clusters, flows, self.report.warnings, heartbeat_only, explained, self._https())
+
+    def _https(self) -> dict[str, str]:
+        found = {key: one.value for key, one in self.settings.items() if key.startswith(keys.HTTPS)}
+        return {key.removeprefix(keys.HTTPS): value for key, value in found.items()}
 
     # ---- aliases ----
 

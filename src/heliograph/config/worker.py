@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from heliograph.config import clients, keys, properties, providers, token_urls, values
-from heliograph.config.connectors import Worker
+from heliograph.config.connectors import OVERRIDE_POLICY, Worker
 from heliograph.config.flows import cluster_of
 from heliograph.config.properties import Entry
 from heliograph.config.reader import Reader
@@ -29,6 +29,17 @@ REST_PORT = 8083
 EVERYWHERE = ("", "0.0.0.0", "::")
 REQUIRED = ("bootstrap.servers", "group.id", "config.storage.topic", "offset.storage.topic", "status.storage.topic")
 MOOT = ("plugin.path", "plugin.discovery", "key.converter", "value.converter", "header.converter", "internal.")
+# Keys by which a worker of Connect keeps strangers out, which do nothing here, and what to do instead.
+NO_PROTECTION = {
+    "rest.extension.classes": "no Java classes are loaded here, so it keeps nobody out: name --users FILE",
+    "admin.listeners": "of no effect: `listeners` serve /admin/loggers; --users FILE says who may change it",
+}
+# Kafka's three policies: what connectors may override.
+_OVERRIDABLE = {
+    "all": None,
+    "none": frozenset[str](),
+    "principal": frozenset({"security.protocol", "sasl.jaas.config", "sasl.mechanism"}),
+}
 HONOURED = frozenset(
     {
         *REQUIRED,
@@ -42,6 +53,7 @@ HONOURED = frozenset(
         *("rest.advertised.listener", "session.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms"),
         *("topic.tracking.enable", "topic.tracking.allow.reset", "config.providers"),
         token_urls.ALLOWED_URLS,
+        OVERRIDE_POLICY,
         *("ssl.keystore.location", "ssl.keystore.password", "ssl.key.password", "ssl.keystore.type"),
     }
 )
@@ -153,7 +165,7 @@ class _Reading:
             rebalance_timeout_ms=self._integer("rebalance.timeout.ms", 10_000),
             topic_tracking=self._reader.boolean(self._view, "topic.tracking.enable", True),
             topic_reset=self._reader.boolean(self._view, "topic.tracking.allow.reset", True),
-            worker=Worker(cluster, self._handed_on(), self._providers, self._token_urls()),
+            worker=Worker(cluster, self._handed_on(), self._providers, self._token_urls(), self._overrides()),
             tls=self._tls(),
             warnings=(),
         )
@@ -179,6 +191,9 @@ class _Reading:
 
     def _token_urls(self) -> tuple[str, ...]:
         return self._reader.read(self._view, token_urls.ALLOWED_URLS, _urls, ())
+
+    def _overrides(self) -> frozenset[str] | None:
+        return self._reader.read(self._view, OVERRIDE_POLICY, _overridable, None)
 
     def _listeners(self) -> tuple[Listener, ...]:
         """`listeners`, or what it was called before 2.0: rest.host.name and rest.port."""
@@ -223,6 +238,13 @@ class _Reading:
                 why = "no Java classes are loaded here: MirrorMaker 2's three connectors are built in"
                 self._report.warn(setting.entry, why)
             return
+        if key in NO_PROTECTION:
+            self._report.warn(setting.entry, NO_PROTECTION[key])
+            return
+        if key.startswith(keys.HTTPS) and key.removeprefix(keys.HTTPS) not in keys.LISTENER_KEYS:
+            why = "of no effect on the listener: the keys that it goes by are in docs/connect.md"
+            self._report.warn(setting.entry, why, keys.near_listener_key(key))
+            return
         if is_known(key):
             return
         near = keys.nearest(key, (Scope.CLUSTER, Scope.CLIENT, Scope.GLOBAL))
@@ -236,6 +258,14 @@ def is_known(key: str) -> bool:
     client, _, rest = key.partition(".")
     named = client in clients.CLIENTS and (clients.knows(client, rest) or keys.find(rest, (Scope.CLIENT,)) is not None)
     return found is not None or named or key.startswith(("listeners.", "admin.", "topic.creation.", "metrics.context."))
+
+
+def _overridable(text: str) -> frozenset[str] | None:
+    """By the policy's short name or its class."""
+    name = text.strip().rpartition(".")[2].lower().removesuffix("connectorclientconfigoverridepolicy")
+    if name not in _OVERRIDABLE:
+        raise ValueError("must be All, None or Principal: no Java classes are loaded here")
+    return _OVERRIDABLE[name]
 
 
 def _urls(text: str) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 Waited for is whatever a retriable WireError stands for: a broker that refuses connections or does not answer, a name
 that does not resolve (in Kubernetes and Compose names appear with their service), a TLS handshake that breaks off, a
-partition without a leader. Not waited for is what stays wrong until a person changes something: a refused login, a
-certificate that is not trusted, no permission, two aliases of one cluster, a broker that is too old.
+token endpoint that is away, a partition without a leader. Not waited for is what stays wrong until a person changes
+something: a refused login, a certificate that is not trusted, no permission, two aliases of one cluster, a broker that
+is too old.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
-from heliograph.errors import SameCluster, TimedOut, Unreachable
+from heliograph.errors import HeliographError, SameCluster, Unreachable
 from heliograph.flow.patience import Patience, is_passing
 from heliograph.types import Cluster, Flow
 from heliograph.wire import Client
@@ -46,7 +46,9 @@ def check_begin(flows: Sequence[Flow], patience: Patience | None = None) -> froz
     try:
         check_clusters(flows, patience=first)
         return frozenset()
-    except (Unreachable, TimedOut) as error:
+    except HeliographError as error:
+        if not is_passing(error):
+            raise
         absent = absent_spokes(flows) if hub else frozenset()
         if not absent and first is patience:
             raise
@@ -70,7 +72,7 @@ def absent_spokes(flows: Sequence[Flow], timeout_s: float = ANSWER_S) -> frozens
         return frozenset()
     with ThreadPoolExecutor(len(clusters), thread_name_prefix="reach") as pool:
         asked = {alias: pool.submit(_cluster_id, cluster, timeout_s) for alias, cluster in clusters.items()}
-    found = frozenset(alias for alias, one in asked.items() if isinstance(one.exception(), (Unreachable, TimedOut)))
+    found = frozenset(alias for alias, one in asked.items() if is_passing(one.exception()))
     return found if len(found) < len(clusters) else frozenset()
 
 

@@ -23,6 +23,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from heliograph.http.bodies import Bodies, Held
 from heliograph.http.connections import network
 from heliograph.http.guard import OPEN, Identity
 from heliograph.http.hosts import Hosts
@@ -67,7 +68,7 @@ class OwnNames:
             try:
                 self._hosts.require(request)
             except Refused as refused:
-                await _take_body(receive)
+                await _read_body(receive)
                 await _send(send, Response.refusal(refused), close=True)
                 return
             scope = {**scope, "path": request.path, "raw_path": request.raw_path.encode("latin-1"), "asked": request}
@@ -83,7 +84,7 @@ class OwnPages:
             try:
                 require_own(scope["asked"])
             except Refused as refused:
-                await _take_body(receive)
+                await _read_body(receive)
                 await _send(send, Response.refusal(refused), close=refused.close)
                 return
         await self._app(scope, receive, send)
@@ -94,21 +95,25 @@ class Table:
 
     def __init__(self, router: Router, handlers: Pool, prompt: Pool) -> None:
         self._router, self._handlers, self._prompt = router, handlers, prompt
+        self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _take_body(receive)
-        if body is None:
-            return  # the connection ended within the request
-        request: Request = replace(scope["asked"], body=body)
-        close = False
-        try:
-            response = await self._respond(request)
-        except Refused as refused:
-            response, close = Response.refusal(refused), refused.close
+        asked: Request = scope["asked"]
+        with self._bodies.of(network(asked.client)) as held:
+            if not await _read_body(receive, held):
+                return  # the connection ended within the request
+            close = False
+            try:
+                response = await self._respond(replace(asked, body=held.whole()), fits=held.fits)
+            except Refused as refused:
+                response, close = Response.refusal(refused), refused.close
         await _send(send, response, close=close)
 
-    async def _respond(self, request: Request) -> Response:
+    async def _respond(self, request: Request, *, fits: bool) -> Response:
         try:
+            if not fits:
+                why = "bodies of requests take up as much memory as they may: ask again"
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, why, headers={"Retry-After": "2"})
             match = self._router.find(request)
             who = await self._admit(match)
             return await self._call(match, who)
@@ -128,7 +133,7 @@ class Table:
         try:
             return guard.require(who, match.route.role)
         except Refused as refused:
-            match.refuse(refused, who)
+            self._router.refuse(match, refused, who)
             raise
 
     async def _call(self, match: Match, who: Identity) -> Response:
@@ -144,16 +149,16 @@ class Table:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{why} ({full})", headers={"Retry-After": "2"}) from full
 
 
-async def _take_body(receive: Receive) -> bytes | None:
-    """All of it, for what is left unread would be taken for the next request; None: the connection ended."""
-    parts = []
+async def _read_body(receive: Receive, held: Held | None = None) -> bool:
+    """All of it, for what is left unread would be taken for the next request. False: the connection ended."""
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
+            return False
+        if held is not None:
+            held.add(message.get("body", b""))
         if not message.get("more_body", False):
-            return b"".join(parts)
+            return True
 
 
 async def _send(send: Send, response: Response, *, close: bool) -> None:

@@ -97,17 +97,27 @@ class Logins:
                 self._know(client, user.name)
             return user
 
+        def give_back(of: Future[User | None]) -> None:
+            """One that was given up before its turn was not wrong."""
+            if of.cancelled():
+                self._give_back(taken)
+
         try:
-            return (self._visitors if known else self._strangers).submit(client, settle)
+            future = (self._visitors if known else self._strangers).submit(client, settle)
         except Full as full:
-            with self._lock:
-                for bucket in taken:
-                    bucket.give_back()
+            self._give_back(taken)
             raise too_many("too many passwords wait to be verified", 2) from full
+        future.add_done_callback(give_back)
+        return future
 
     def close(self) -> None:
         self._strangers.close()
         self._visitors.close()
+
+    def _give_back(self, taken: list[Bucket]) -> None:
+        with self._lock:
+            for bucket in taken:
+                bucket.give_back()
 
     def _remember(self, header: str, version: int, user: User | None) -> None:
         if len(self._remembered) >= REMEMBERED:

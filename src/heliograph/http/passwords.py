@@ -20,6 +20,8 @@ SHORTEST, LONGEST = 12, 1023  # letters; NIST SP 800-63B asks for 8 at least, an
 # What a line of the file may ask of this process: a hash from elsewhere must not take a gigabyte at each login.
 MEMORY_LIMIT_KIB, TIME_LIMIT, LANES_LIMIT = 256 << 10, 10, 16
 SCRYPT_MEMORY_BYTES = 64 << 20
+# Of a hash and its salt. A line that was cut off has fewer, and scrypt's short ones fit many secrets.
+SHORTEST_HASH_BYTES, SHORTEST_SALT_BYTES = 16, 8
 _HASHER = argon2.PasswordHasher.from_parameters(argon2.profiles.RFC_9106_LOW_MEMORY)
 _SCRYPT = re.compile(r"scrypt\$([0-9]{1,8})\$([0-9]{1,3})\$([0-9]{1,3})\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)")
 
@@ -56,10 +58,13 @@ def is_sound(text: str) -> bool:
     old = _scrypt(text)
     if old is not None:
         power_of_two = old.n > 1 and old.n & (old.n - 1) == 0
-        return power_of_two and old.r > 0 and old.p > 0 and 128 * old.n * old.r <= SCRYPT_MEMORY_BYTES // 2
+        whole = len(old.expected) >= SHORTEST_HASH_BYTES and len(old.salt) >= SHORTEST_SALT_BYTES
+        return whole and power_of_two and old.r > 0 and old.p > 0 and 128 * old.n * old.r <= SCRYPT_MEMORY_BYTES // 2
     try:
         found = argon2.extract_parameters(text)
     except InvalidHashError:
+        return False
+    if found.hash_len < SHORTEST_HASH_BYTES or found.salt_len < SHORTEST_SALT_BYTES:
         return False
     small = found.memory_cost <= MEMORY_LIMIT_KIB and found.time_cost <= TIME_LIMIT
     return found.type is argon2.Type.ID and small and found.parallelism <= LANES_LIMIT

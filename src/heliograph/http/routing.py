@@ -16,8 +16,11 @@ from http import HTTPStatus
 
 from heliograph import audit
 from heliograph.http.guard import OPEN, Guard, Identity
+from heliograph.http.limits import Bucket
 from heliograph.http.message import Refused, Request, Response
 from heliograph.http.origin import require_own
+
+STRANGERS_PER_SECOND, STRANGERS_BURST = 0.1, 10.0  # audit lines about changes without credentials
 
 Handler = Callable[[Request, Mapping[str, str]], Response]
 
@@ -71,17 +74,19 @@ class Match:
         finally:
             audit.record(who.words, request.client, f"{request.method} {request.raw_path}", int(status), role=who.role)
 
-    def refuse(self, refused: Refused, who: Identity | None) -> None:
-        """What a known user tried and may not is logged too; strangers are not, for they could fill the log."""
-        if self.route.role == "admin" and who is not None:
-            what = f"{self.request.method} {self.request.raw_path}"
-            audit.record(who.words, self.request.client, what, int(refused.status), role=who.role)
+    def refuse(self, refused: Refused, who: Identity | None, **more: object) -> None:
+        """What somebody tried to change and may not is logged too."""
+        name, role = (who.words, str(who.role)) if who is not None else ("nobody that is known", "none")
+        what = f"{self.request.method} {self.request.raw_path}"
+        audit.record(name, self.request.client, what, int(refused.status), role=role, **more)
 
 
 class Router:
     def __init__(self, routes: Sequence[Route], guard: Guard | None = None) -> None:
         self.routes = tuple(routes)
         self.guard = guard
+        self._strangers = Bucket(STRANGERS_PER_SECOND, STRANGERS_BURST)
+        self._passed_over = 0  # refusals of strangers since the last one that was logged
 
     def answer(self, request: Request) -> Response:
         """Raises Refused for what is not in the table, and whatever the handler raises."""
@@ -89,6 +94,19 @@ class Router:
         match = self.find(request)
         who = OPEN if self.guard is None else self.guard.check(request, match.route.role)
         return match.answer(who)
+
+    def refuse(self, match: Match, refused: Refused, who: Identity | None) -> None:
+        """Logs what was tried; of strangers, who could fill the log, samples with the number left out. Called by the
+        server's loop alone."""
+        if match.route.role != "admin":
+            return
+        if who is not None:
+            match.refuse(refused, who)
+        elif self._strangers.take():
+            match.refuse(refused, None, **({"more_refused": self._passed_over} if self._passed_over else {}))
+            self._passed_over = 0
+        else:
+            self._passed_over += 1
 
     def find(self, request: Request) -> Match:
         path = request.path.rstrip("/") or "/"

@@ -11,12 +11,13 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import re
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -80,34 +81,34 @@ class UsersFile(Users):
     def __init__(self, path: Path, notices: Notices) -> None:
         """Raises ConfigError: a process does not start on a file that is wrong."""
         self._path, self._notices = path, notices
-        self._seen: Signature = signature(path)
-        self._tried: Signature | None = None  # a file that was wrong; told when it is still wrong at the next look
+        self._seen: Signature = signature(path)  # of the file that was read last, rightly or not
+        self._latest = self._seen  # at the last look
+        self._wrong = False
         super().__init__(load_users(path))
         self._tell_outdated()
 
     def look(self) -> None:
-        now = signature(self._path)
-        if now == self._seen and self._tried is None:
+        """Files are often written in two steps, and for a moment empty, or whole lines of them are missing: a change
+        counts when the file is the same at two looks (invariant a)."""
+        now, before = signature(self._path), self._latest
+        self._latest = now
+        if now != before or (now == self._seen and not self._wrong):
             return
+        self._seen = now
         try:
             users = load_users(self._path)
         except ConfigError as error:
-            # Files are often written in two steps, and for a moment empty: a fault counts when it lasts.
-            if self._tried == now and self._seen != now:
-                self._seen = now
-                why = "; ".join(error.problems)
-                text = f"the users file is not taken up, the last good one stays in force: {why}"
-                if self._notices.set(TOPIC, text):
-                    log.error("the users file is not taken up, the last good one stays in force", why=why)
-            self._tried = now
+            self._wrong = True
+            why = "; ".join(error.problems)
+            text = f"the users file is not taken up, the last good one stays in force: {why}"
+            if self._notices.set(TOPIC, text):
+                log.error("the users file is not taken up, the last good one stays in force", why=why)
             return
+        self._wrong = False
         was_wrong = self._notices.set(TOPIC, "")
-        changed = now != self._seen or self._tried is not None
-        self._seen, self._tried = now, None
-        if changed:
-            self.take(users)
-            log.warning("the users file is taken up again", file=str(self._path), users=len(users), mended=was_wrong)
-            self._tell_outdated()
+        self.take(users)
+        log.warning("the users file is taken up again", file=str(self._path), users=len(users), mended=was_wrong)
+        self._tell_outdated()
 
     def _tell_outdated(self) -> None:
         names = self.outdated()
@@ -122,10 +123,20 @@ class UsersFile(Users):
 
 def load_users(path: Path) -> dict[str, User]:
     """Raises ConfigError with every line that is wrong."""
+    return users_of(path, read_lines(path))
+
+
+def read_lines(path: Path) -> list[str]:
+    """Raises ConfigError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def users_of(path: Path, lines: Sequence[str]) -> dict[str, User]:
+    """By the lines of the file there. Raises ConfigError with every one that is wrong: a running process would not take
+    them up, and go on with the users before."""
     users: dict[str, User] = {}
     problems = []
     for number, line in enumerate(lines, 1):
@@ -146,10 +157,16 @@ def load_users(path: Path) -> dict[str, User]:
     return users
 
 
-def write_users(path: Path, lines: list[str]) -> None:
-    """Whole or not at all, and for nobody else to read."""
+def write_users(path: Path, lines: Sequence[str]) -> None:
+    """Whole or not at all, and for nobody else to read. Raises ConfigError."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write("".join(f"{line}\n" for line in lines))
-    new.replace(path)
+    try:
+        new.unlink(missing_ok=True)
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write("".join(f"{line}\n" for line in lines))
+        new.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from heliograph.errors import BrokerError, HeliographError, WireError
+from heliograph.errors import BatchError, BrokerError, HeliographError, WireError
 from heliograph.mirror.annals import IncidentLog
 from heliograph.mirror.assignment import Assignment, LaneSpec
 from heliograph.mirror.ledger import already_there
@@ -109,7 +109,7 @@ class ProducerStateProbe:
             remote = question.spec.remote
             try:
                 found[key] = self._result(question, states[remote], ends.get(remote, -1))
-            except WireError as error:
+            except (WireError, BatchError) as error:
                 found[key] = error  # the other partitions do not wait for it
         return found
 

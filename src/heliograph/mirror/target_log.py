@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from heliograph.batch import Header, headers
-from heliograph.errors import BrokerError, WireError
+from heliograph.batch import Header, headers, legacy
+from heliograph.batch.header import MAGIC
+from heliograph.errors import BrokerError, CorruptBatch, WireError
 from heliograph.mirror.ledger import advance, distance
 from heliograph.mirror.positions import Position
 from heliograph.types import TopicPartition
@@ -87,7 +88,7 @@ def last_sequence(client: Client, remote: TopicPartition, producer_id: int) -> i
 
 class Scan:
     """The headers of the batches that reach into [begin, end). Invariant: it ends without an error only when `end` was
-    reached, so that an empty answer below it is never taken for an empty log."""
+    reached. Neither an empty answer below it nor bytes that are no batch are taken for an empty log."""
 
     def __init__(self, client: Client, remote: TopicPartition, begin: int, end: int) -> None:
         self._client, self._remote = client, remote
@@ -105,7 +106,7 @@ class Scan:
                 offset = self.began_at = self._start_behind(offset, error)
                 continue
             before = offset
-            for batch in headers(part.records):
+            for batch in headers(_records(part.records)):
                 if batch.last_offset < offset:
                     continue
                 if batch.base_offset >= self._end:
@@ -113,6 +114,8 @@ class Scan:
                 yield batch
                 offset = batch.last_offset + 1
             if offset == before:
+                if len(part.records):
+                    raise self._damaged(offset, len(part.records))
                 if part.high_watermark < self._end:
                     raise behind(self._remote, part.high_watermark, self._end)
                 return  # compaction removed everything up to the end
@@ -129,6 +132,23 @@ class Scan:
                 partition=self._remote.partition,
             )
         return int(start)
+
+    def _damaged(self, offset: int, size: int) -> CorruptBatch:
+        remote = self._remote
+        return CorruptBatch(
+            f"{remote} at offset {offset}: the target's broker returned {size:,} bytes that are no record batch",
+            fix=f"Check the disk of the leader of {remote} with kafka-dump-log: what follows may be ours or not",
+            topic=remote.topic,
+            partition=remote.partition,
+            offset=offset,
+        )
+
+
+def _records(fetched: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
+    """With messages of formats before 0.11 as batches: none of them is ours, and batches of ours may follow."""
+    if len(fetched) > MAGIC and fetched[MAGIC] < 2:
+        return legacy.upgrade(memoryview(fetched), check_crc=False)
+    return fetched
 
 
 def behind(remote: TopicPartition, high_watermark: int, log_end: int) -> BrokerError:

@@ -132,6 +132,7 @@ class Task:
         self._telling = Telling(self._link, self._lanes, self._source, self._target)
         self._halts = Halts(self._lanes, assignment.halted, leave=self._source.leave, ask=self._resynchronise)
         self._due: dict[Lane, float] = {}  # lanes to be probed, or tried again, and when
+        self._named: dict[Lane, tuple[int, str]] = {}  # lanes that were logged as parked: where they stood, and why
         self._probed: dict[Lane, int] = {}  # lanes whose probe is under way -> the generation it was asked under
         self._listen_at = 0.0
 
@@ -388,7 +389,11 @@ class Task:
 
     def _retry_later(self, lane: Lane) -> None:
         self._due[lane] = time.monotonic() + PARKED_RETRY_S
-        log.warning("parked", flow=self.assignment.flow, partition=str(lane.spec.tp), reason=lane.reason, fix=lane.fix)
+        trouble = lane.acked.next_offset, lane.reason
+        if self._named.get(lane) != trouble:  # it is tried again every few seconds, and said once
+            self._named[lane] = trouble
+            name = str(lane.spec.tp)
+            log.warning("parked", flow=self.assignment.flow, partition=name, reason=lane.reason, fix=lane.fix)
 
     def _schedule_parked(self, now: float) -> None:
         for lane in self._lanes:

@@ -87,7 +87,7 @@ class _Progress:
     """Of one partition."""
 
     next_offset: int = 0
-    leader_epoch: int = -1  # in which it was read
+    leader_epoch: int = -1  # in which it was read, or an earlier one
     open: set[int] = field(default_factory=set)  # producer ids of transactions that were left out (invariant c)
 
 
@@ -190,11 +190,12 @@ class TopicReader:
         for tp in tps:
             end = ends[tp]
             assert isinstance(end, int)
+            # Before anything is handed on: a read that ends with an error, or halfway, has read in this epoch as well.
+            progress = self._progress.setdefault(tp.partition, _Progress())
+            progress.leader_epoch = max(progress.leader_epoch, self._epochs.get(tp.partition, -1))
             for record in self._read(tp, end):
                 if self._is_first(tp.partition, record):
                     yield tp.partition, record
-            progress = self._progress[tp.partition]
-            progress.leader_epoch = max(progress.leader_epoch, self._epochs.get(tp.partition, -1))
 
     def _require_untruncated(self, tps: Iterable[TopicPartition]) -> None:
         """A tail that was lost and has grown again beyond what was read shows in the leader epoch alone (KIP-320)."""
@@ -213,7 +214,7 @@ class TopicReader:
                 raise _Refold(why, (tp.partition, end))
 
     def _read(self, tp: TopicPartition, end: int) -> Iterator[Record]:
-        progress = self._progress.setdefault(tp.partition, _Progress())
+        progress = self._progress[tp.partition]
         waiting: deque[_Waiting] = deque()
         at = progress.next_offset
         while at < end:

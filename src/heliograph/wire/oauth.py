@@ -13,6 +13,7 @@ import functools
 import http.client
 import json
 import math
+import ssl
 import threading
 import time
 import urllib.error
@@ -22,13 +23,15 @@ from collections.abc import Callable, Mapping
 from email.message import Message
 from typing import IO, Any
 
-from heliograph.errors import ConfigError, LoginFailed
+from heliograph.errors import ConfigError, LoginFailed, TokenUnavailable
 
 # A token is used again until this share of its life is over, so that a login never carries one about to end.
 _FRESH_SHARE = 0.8
 _URL = "sasl.oauthbearer.token.endpoint.url"
 _MAX_ANSWER_BYTES = 1 << 20
 _UNKNOWN_LIFETIME_S = 60.0
+# Answers of an endpoint that restarts or has too much to do; the same request may be answered in a moment.
+_PASSING = (408, 425, 429)
 
 
 class TokenSource:
@@ -107,13 +110,18 @@ def _client_credentials(
     except urllib.error.HTTPError as error:
         why = f"it answered {error.code} {error.reason}"
         error.close()
+        if error.code >= 500 or error.code in _PASSING:
+            raise _unavailable(alias, url, client_id, why) from error
         fix = "Check clientId and clientSecret" if error.code in (400, 401, 403) else f"Check {alias}.{_URL}"
         raise _no_token(alias, url, client_id, why, fix) from error
     except _BadAnswer as error:
         raise _no_token(alias, url, client_id, str(error), f"Check {alias}.{_URL}, and proxies before it") from error
     except OSError as error:  # URLError and timeouts are
         why = f"it cannot be reached: {getattr(error, 'reason', error)}"
-        raise _no_token(alias, url, client_id, why, f"Check {alias}.{_URL}") from error
+        if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+            fix = f"Check {alias}.{_URL}, and the authorities that this machine trusts"
+            raise _no_token(alias, url, client_id, why, fix) from error
+        raise _unavailable(alias, url, client_id, why) from error
     except http.client.HTTPException as error:  # no HTTP at all, or an answer cut off: a proxy, or another service
         why = f"it does not answer in HTTP: {type(error).__name__}"
         raise _no_token(alias, url, client_id, why, f"Check {alias}.{_URL}, and proxies before it") from error
@@ -188,6 +196,11 @@ def _is_html(headers: Message, body: bytes) -> bool:
 
 def _no_token(alias: str, url: str, client_id: str, why: str, fix: str) -> LoginFailed:
     return LoginFailed(f"{alias}: no token from {url} for {client_id}: {why}", fix=fix, cluster=alias)
+
+
+def _unavailable(alias: str, url: str, client_id: str, why: str) -> TokenUnavailable:
+    fix = f"Is the token endpoint up? Else check {alias}.{_URL}"
+    return TokenUnavailable(f"{alias}: no token from {url} for {client_id}: {why}", fix=fix, cluster=alias)
 
 
 def read_token(body: bytes) -> tuple[str, float]:

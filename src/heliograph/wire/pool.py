@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 
-from heliograph.errors import Unreachable, WireError
+from heliograph.errors import TokenUnavailable, Unreachable, WireError
 from heliograph.types import Cluster
 from heliograph.wire.connection import Connection
 from heliograph.wire.link import Address, bootstrap_addresses
@@ -57,6 +57,8 @@ class Pool:
             for address in addresses:
                 try:
                     return self._to(address, deadline, limit_s)
+                except TokenUnavailable:
+                    raise  # every broker would be shown the same token
                 except WireError as error:
                     failures.append(error)
             if any(not error.retriable for error in failures):

@@ -62,8 +62,10 @@ def server_tls_of(properties: Mapping[str, str]) -> ssl.SSLContext:
     _limit_versions(context, properties)
     if not _identify(context, properties):
         raise StoreProblem("ssl.keystore.location", "is missing: a listener on https needs a certificate and its key")
-    wanted = properties.get("ssl.client.auth", "none").strip().lower()
-    if wanted in ("required", "requested"):
+    wanted = properties.get("ssl.client.auth", "").strip().lower() or "none"
+    if wanted not in ("required", "requested", "none"):  # a typing error must not let everybody in
+        raise StoreProblem("ssl.client.auth", f"is {wanted!r}, must be required, requested or none")
+    if wanted != "none":
         _trust(context, properties)
         context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
     return context
