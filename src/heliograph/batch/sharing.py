@@ -69,7 +69,7 @@ class Sharing:
 
         Their CRCs are checked here, so the shares, whose own are right, may be read with `check_crc=False`.
         """
-        view = _upgraded(memoryview(records))
+        view = legacy.as_batches(records, check_crc=True)
         at = 0
         while len(view) - at >= header.SIZE and self._made < self._most_bytes:
             if at and time.monotonic() >= self._until:
@@ -172,10 +172,3 @@ def _too_short(batch: memoryview, size: int) -> CorruptBatch:
         fix=FIX,
         offset=base,
     )
-
-
-def _upgraded(view: memoryview) -> memoryview:
-    """With messages of the formats before 0.11, which lie only at a log's beginning, as batches."""
-    if len(view) > header.MAGIC and view[header.MAGIC] < 2:
-        return memoryview(legacy.upgrade(view, check_crc=True))
-    return view
