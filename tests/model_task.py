@@ -141,6 +141,8 @@ class Selector:
 class TargetPartition:
     """Also the client that the probe asks."""
 
+    alias = "eu"
+
     bad: set[int] = field(default_factory=set)  # source offsets of records that are refused
     log: list[int] = field(default_factory=list)  # source offsets, in the order in which they were stored
     batches: list[tuple[int, bytes]] = field(default_factory=list)  # (last offset, bytes)

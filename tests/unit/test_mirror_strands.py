@@ -4,17 +4,19 @@ several lanes that write to one partition."""
 from __future__ import annotations
 
 import json
+import math
 import random
 import selectors
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
-from heliograph.batch import Limits, Record, decode, encode, warm
+from heliograph.batch import Limits, Record, decode, encode, sharing, warm
 from heliograph.batch.split import target_of
 from heliograph.mirror import append, fetch
 from heliograph.mirror.append import Target
@@ -24,7 +26,7 @@ from heliograph.mirror.lane import POINT_EVERY, Lane, State
 from heliograph.mirror.positions import Position, fold, join
 from heliograph.mirror.positions import decode as read_position
 from heliograph.mirror.positions import encode as write_position
-from heliograph.mirror.strands import position_of, share_of, together
+from heliograph.mirror.strands import Brought, position_of, share_of, together
 from heliograph.mirror.telling import _of_lane
 from heliograph.types import Cluster, TopicPartition
 from heliograph.wire import Produced
@@ -193,6 +195,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def test_one_fetch_serves_all_and_each_gets_its_own_once_in_order(stage: Stage) -> None:
+    warm()  # else the first batch takes as long as a response may
     stage.log.grow(20)
     for _ in range(10):
         stage.log.answer()
@@ -244,6 +247,42 @@ def test_one_response_of_many_partitions_is_unpacked_in_part_and_no_partition_is
             assert responses < 100
     total = partitions * batches * batch_bytes
     assert responses >= total // (most_bytes + 2 * batch_bytes)
+
+
+def test_thousands_of_small_batches_are_divided_in_bites(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response that takes seconds to divide would stop the task for as long: no reports, no other partition, and at
+    an epoch's end all of it in vain."""
+    clock = [0.0]
+
+    def tick() -> float:
+        clock[0] += 0.001  # every look at the clock, so every batch
+        return clock[0]
+
+    monkeypatch.setattr(sharing.time, "monotonic", tick)
+    stage.log.grow(3_000)
+    longest, answers = 0.0, 0
+    while min(lane.fetch_offset for lane in stage.lanes) < len(stage.log.records):
+        began = clock[0]
+        stage.log.answer(3_000 if stage.source._bundles[TP].bite_bytes == 0 else 200)
+        longest, answers = max(longest, clock[0] - began), answers + 1
+        for lane in stage.lanes:
+            stage.drain(lane)
+        assert answers < 500
+    assert longest < 2 * fetch.DIVIDE_S
+    assert stage.copied == [stage.due(q) for q in range(N)]
+
+
+def test_less_is_fetched_of_a_partition_that_takes_long_to_divide_and_more_again(stage: Stage) -> None:
+    bundle = stage.source._bundles[TP]
+    part = Fetched("", 0, 0, 9, 9, 0, (), bytes(100_000), offset=0)
+    stage.source._fit(bundle, part, Brought([], 50_000, 60_000, is_late=True))
+    assert bundle.bite_bytes == 50_000
+    stage.source._place(bundle)
+    asked = stage.source._pullers[NODE].session._wants[TP]
+    assert asked.max_bytes == 50_000
+    for _ in range(20):
+        stage.source._fit(bundle, replace(part, records=bytes(max(bundle.bite_bytes, 1))), Brought([], 1, 1))
+    assert bundle.bite_bytes == 0
 
 
 def test_of_a_strand_the_map_gets_a_point_now_and_then(stage: Stage) -> None:
@@ -468,7 +507,7 @@ def test_an_answer_that_does_not_reach_the_strands_that_are_further_is_no_sign_o
         lane.fetch_offset = 1 << 30
     part = Fetched("t", 0, 0, 10, 10, 0, (), encode([Record(0, 1, b"k", b"v")]), offset=0)
     for _ in range(5):
-        stage.source._take(bundle, others, part, 1 << 20)
+        stage.source._take(bundle, others, part, 1 << 20, math.inf)
     assert all(lane.state is State.FLOWING for lane in others)
 
 

@@ -26,6 +26,8 @@ STOOD = Position(10, OURS, 0, 10, UUID(int=1), 10)
 class Log:
     """Batches as (base offset, records, producer id, first sequence); holes are what compaction removed."""
 
+    alias = "eu"
+
     def __init__(self, *batches: tuple[int, int, int, int], start: int = 0, high_watermark: int | None = None) -> None:
         self.batches = []
         for base, records, producer, sequence in batches:

@@ -11,6 +11,7 @@ B. A record that is in no share is named, by its offset: nobody may pass it unse
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,12 +79,13 @@ def demux(
     refuses: Callable[[TopicPartition], bool] = lambda origin: False,
     aborted: Sequence[tuple[int, int]] = (),
     most_bytes: int = MOST_BYTES,
+    until: float = math.inf,
 ) -> Sorted:
     """The whole batches in `records`, divided, up to the first that is corrupt; that one alone is an error.
     `keep`: with their labels. `refuses`: origins that are not in `targets` and never will be: records of theirs are
     strange. `aborted`: as `Chunk` has it; what was aborted is nobody's, and nobody need know of it.
-    The shares end behind the batch that brings them above `most_bytes`."""
-    sorting = _Demux(targets, keep, refuses, aborted, most_bytes)
+    The shares end behind the batch that brings them above `most_bytes`, or in which `until` passes."""
+    sorting = _Demux(targets, keep, refuses, aborted, most_bytes, until)
     shares = sorting.walk(records)
     return Sorted(shares, tuple(sorting.strange), sorting.unknown, sorting.next_offset)
 
@@ -96,8 +98,9 @@ class _Demux(Sharing):
         refuses: Callable[[TopicPartition], bool],
         aborted: Sequence[tuple[int, int]],
         most_bytes: int,
+        until: float,
     ) -> None:
-        super().__init__(len(targets.origins), most_bytes)
+        super().__init__(len(targets.origins), most_bytes, until)
         self._table, self._strip, self._refuses = targets, not keep, refuses
         self._transactions = Transactions(sorted((first, producer) for producer, first in aborted))
         self._aborted = False  # whether the batch at hand was

@@ -32,6 +32,14 @@ _MOST_UNPACKED_BYTES = 32 << 20  # of one wrapper: each message in it becomes a 
 _MOST_DELTA = (1 << 31) - 1  # an offset delta is an i32
 
 
+def as_batches(records: header.Bytes, *, check_crc: bool) -> memoryview:
+    """A fetched buffer as it is, or upgraded where it begins with an old message: they lie at a log's beginning."""
+    view = memoryview(records)
+    if len(view) > header.MAGIC and view[header.MAGIC] < 2:
+        return memoryview(upgrade(view, check_crc))
+    return view
+
+
 def upgrade(view: memoryview, check_crc: bool) -> bytes:
     """A fetched buffer with its old messages as v2 batches; the v2 batches in it stay as they are.
 

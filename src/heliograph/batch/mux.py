@@ -12,6 +12,7 @@ one record of one, so that sequences (rule B) do not depend on them.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,16 +35,18 @@ class Labelled:
     newest_ms: int  # of the records' own times, as batches say it; -1: there are none
 
 
-def mux(records: bytes | memoryview, stamp: Stamp, now_ms: int, *, most_bytes: int = MOST_BYTES) -> Labelled:
+def mux(
+    records: bytes | memoryview, stamp: Stamp, now_ms: int, *, most_bytes: int = MOST_BYTES, until: float = math.inf
+) -> Labelled:
     """The whole batches in `records`, labelled, up to the first that is corrupt; that one alone is an error. They end
-    behind the batch that brings them above `most_bytes`."""
-    labelling = _Mux(stamp, now_ms, most_bytes)
+    behind the batch that brings them above `most_bytes`, or in which `until` passes."""
+    labelling = _Mux(stamp, now_ms, most_bytes, until)
     return Labelled(labelling.walk(records), labelling.newest_ms)
 
 
 class _Mux(Sharing):
-    def __init__(self, stamp: Stamp, now_ms: int, most_bytes: int) -> None:
-        super().__init__(1, most_bytes)
+    def __init__(self, stamp: Stamp, now_ms: int, most_bytes: int, until: float) -> None:
+        super().__init__(1, most_bytes, until)
         self._now_ms, self.newest_ms = now_ms, -1
         self._front, self._timed, self._back, self._numbered, self._added = _encoded(stamp)
 

@@ -9,14 +9,18 @@ B. Every share holds every control batch, and ends where the whole does, with an
    end in all of them, and each share alone says how far the source was read.
 C. What is not a whole, sound batch is in no share, nor is anything behind it.
 D. Shares are unpacked, so they end after the batch that brings them above `most_bytes`; the rest is fetched again. A
-   single batch is limited by `codec.LIMIT_BYTES`. So a fetch response costs a bounded amount of memory.
+   single batch is limited by `codec.LIMIT_BYTES`. So a fetch response costs a bounded amount of memory. They also end
+   after the batch in which `until` passes: a response of forty thousand batches of one record must not stop a task's
+   loop for seconds.
 E. A batch of a share carries the codec of its source batch in the leader epoch field, which has no other use in a share
    (`chunk`, invariant D, needs it).
 """
 
 from __future__ import annotations
 
+import math
 import struct
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +47,17 @@ class Shares:
     size: int  # bytes of the batches that were divided, as they came
     made: int  # bytes of the shares: unpacked
     filled: frozenset[int]  # which of the buffers have records
+    is_late: bool = False  # they end early: `until` had passed
 
 
 class Sharing:
     """Shares under construction."""
 
-    def __init__(self, targets: int, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, targets: int, most_bytes: int = MOST_BYTES, until: float = math.inf) -> None:
+        """`until`: by the monotonic clock."""
         self._targets = targets
         self._most_bytes, self._made = most_bytes, 0
+        self._until, self._is_late = until, False
         self._buffers = [bytearray() for _ in range(targets)]
         self._ends = [-1] * targets  # the last offset in each share
         self._filled: set[int] = set()
@@ -62,9 +69,12 @@ class Sharing:
 
         Their CRCs are checked here, so the shares, whose own are right, may be read with `check_crc=False`.
         """
-        view = _upgraded(memoryview(records))
+        view = legacy.as_batches(records, check_crc=True)
         at = 0
         while len(view) - at >= header.SIZE and self._made < self._most_bytes:
+            if at and time.monotonic() >= self._until:
+                self._is_late = True
+                break
             size = int.from_bytes(view[at + header.LENGTH : at + header.LEADER_EPOCH], "big", signed=True)
             size += header.PREFIX
             if at + size > len(view):
@@ -142,7 +152,8 @@ class Sharing:
                     buffer += self._header(self._last, b"", 0)  # invariant B
         most = max(range(codecs.ZSTD + 1), key=self._bytes_by_codec.__getitem__)
         buffers: list[bytes | memoryview] = [memoryview(buffer).toreadonly() for buffer in self._buffers]
-        return Shares(buffers, most, sum(self._bytes_by_codec), self._made, frozenset(self._filled))
+        size = sum(self._bytes_by_codec)
+        return Shares(buffers, most, size, self._made, frozenset(self._filled), self._is_late)
 
     @staticmethod
     def _corrupt(head: header.Header, what: str) -> CorruptBatch:
@@ -161,10 +172,3 @@ def _too_short(batch: memoryview, size: int) -> CorruptBatch:
         fix=FIX,
         offset=base,
     )
-
-
-def _upgraded(view: memoryview) -> memoryview:
-    """With messages of the formats before 0.11, which lie only at a log's beginning, as batches."""
-    if len(view) > header.MAGIC and view[header.MAGIC] < 2:
-        return memoryview(legacy.upgrade(view, check_crc=True))
-    return view

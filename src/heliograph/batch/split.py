@@ -11,6 +11,8 @@ B. A key goes where Kafka's own producers put it: murmur2, positive, modulo.
 
 from __future__ import annotations
 
+import math
+
 from heliograph.batch import columns as c
 from heliograph.batch import header
 from heliograph.batch.sharing import MOST_BYTES, Shares, Sharing
@@ -43,10 +45,12 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-def split(records: bytes | memoryview, targets: int, *, most_bytes: int = MOST_BYTES) -> Shares:
+def split(
+    records: bytes | memoryview, targets: int, *, most_bytes: int = MOST_BYTES, until: float = math.inf
+) -> Shares:
     """The shares of the whole batches in `records`, up to the first that is corrupt; that one alone is an error. They
-    end behind the batch that brings them above `most_bytes`."""
-    return _Split(targets, most_bytes).walk(records)
+    end behind the batch that brings them above `most_bytes`, or in which `until` passes."""
+    return _Split(targets, most_bytes, until).walk(records)
 
 
 class _Split(Sharing):
@@ -60,6 +64,9 @@ class _Split(Sharing):
         places = np.empty((head.count, 2), np.int64)  # target and size of each record
         if routing.route(payload, head.count, head.base_offset, KEYLESS_RUN, tally, places) != c.OK:
             raise self._corrupt(head, "its records make no sense")
+        if head.count == 1:  # what producers without a pause send: nothing is to be sorted
+            self._put(int(places[0, 0]), payload.data, 1, like, head.last_offset)
+            return
         out = np.empty(len(payload), np.uint8)
         starts = np.concatenate(([0], np.cumsum(tally[:, 0])))
         routing.scatter(payload, places, starts[:-1].copy(), out)

@@ -93,7 +93,8 @@ class Applying:
             return {"generation": count, "digest": digest, "lines": lines, "warnings": list(new.warnings)}
 
     def _require_same_listener(self, new: Config) -> None:
-        """Half of a file that says who may connect must not look taken up. Raises ConfigError."""
+        """`listeners.https.*` say who may connect. They are read at the start only, so an edit of them is refused:
+        ConfigError."""
         old = self._config.https
         changed = sorted(key for key in old.keys() | new.https.keys() if old.get(key) != new.https.get(key))
         if self._serves_https and changed:

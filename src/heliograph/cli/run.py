@@ -126,10 +126,10 @@ def command(
             take_over=take_over,
             wait_s=wait,
         )
-        # `--until-current` copies what its ends were taken of: nothing may change meanwhile.
-        https = address is not None and address.tls
-        how = {"lenient": lenient, "targets": targets, "serves_https": https}
-        applying = None if until_current else Applying(file, config, runner, **how)  # type: ignore[arg-type]
+        applying = None
+        if not until_current:  # which copies what its ends were taken of: nothing may change meanwhile
+            tls = address is not None and address.tls
+            applying = Applying(file, config, runner, lenient=lenient, targets=targets, serves_https=tls)
         steered = steering(runner, file, applying, stop.ask)
         served = serving(runner, address, users, https=config.https, allowed_hosts=allowed_hosts)
         with served, steered, show.view(report_seconds) as view:

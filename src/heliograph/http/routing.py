@@ -75,7 +75,7 @@ class Match:
             audit.record(who.words, request.client, f"{request.method} {request.raw_path}", int(status), role=who.role)
 
     def refuse(self, refused: Refused, who: Identity | None, **more: object) -> None:
-        """What somebody tried to change and may not is logged too."""
+        """Audits a change that was refused."""
         name, role = (who.words, str(who.role)) if who is not None else ("nobody that is known", "none")
         what = f"{self.request.method} {self.request.raw_path}"
         audit.record(name, self.request.client, what, int(refused.status), role=role, **more)

@@ -73,6 +73,11 @@ TASK_BYTES = 64 << 20
 # the source's broker more than their bytes do.
 LEAST_PARTITION_BYTES = 256 << 10
 
+# How long a response is divided for: what a task's other partitions, its reports and its driver wait meanwhile. Where a
+# batch holds one record that is a few thousand batches, and less is fetched of such a partition at a time.
+DIVIDE_S = 0.2
+LEAST_BITE_BYTES = 32 << 10
+
 SHORT_S = 0.01  # between two checks whether memory is free again
 PROBE_BYTES = 16 << 10  # fetched of a partition whose target took nothing: enough to see whether it does now
 LOOK_EVERY_S = 1.0  # between two checks for lanes that hold memory and do not move
@@ -363,13 +368,14 @@ class Source:
                 fresh.append((bundle, takers, part))
         if self._passed_over:
             fresh.sort(key=lambda one: one[0].tp not in self._passed_over)  # so that none is dropped twice in a row
-        made_bytes = 0
-        for number, (bundle, takers, part) in enumerate(fresh):  # headers only, unless it is divided: cheap
-            if made_bytes >= MOST_BYTES:
-                self._passed_over |= {one.tp for one, *_ in fresh[number:]}
-                break
+        made_bytes, until = 0, time.monotonic() + DIVIDE_S
+        for bundle, takers, part in fresh:
+            # Headers only, unless it is divided: cheap.
+            if bundle.divides and (made_bytes >= MOST_BYTES or time.monotonic() >= until):
+                self._passed_over.add(bundle.tp)
+                continue
             self._passed_over.discard(bundle.tp)
-            made_bytes += self._take(bundle, takers, part, MOST_BYTES - made_bytes)
+            made_bytes += self._take(bundle, takers, part, MOST_BYTES - made_bytes, until)
         came_bytes = sum(len(part.records) for *_, part in fresh)
         puller.unpacked(came_bytes, made_bytes, is_small=came_bytes <= PROMPT_BYTES)
         self._share_memory(answered)
@@ -407,12 +413,15 @@ class Source:
             for tp, key in self._fetched_at.items():
                 self._want(self._pullers[key], self._bundles[tp])
 
-    def _take(self, bundle: Bundle, takers: list[Lane], part: Fetched, most_bytes: int) -> int:
+    def _take(self, bundle: Bundle, takers: list[Lane], part: Fetched, most_bytes: int, until: float) -> int:
         """Push what a response holds for one partition into its lanes. Returns how many bytes were unpacked for it."""
         tp, held_bytes = bundle.tp, sum(lane.queued_bytes for lane in takers)
         committed = self._isolation == "read_committed"
         try:
-            brought = bundle.brought(takers, part, self._limits, read_committed=committed, most_bytes=most_bytes)
+            brought = bundle.brought(
+                takers, part, self._limits, read_committed=committed, most_bytes=most_bytes, until=until
+            )
+            self._fit(bundle, part, brought)
             moved = [(lane, chunk) for lane, chunk in brought.chunks if chunk.next_offset > lane.fetch_offset]
             if moved or brought.strange or brought.unknown:
                 self._incomplete.pop(tp, None)
@@ -448,6 +457,14 @@ class Source:
         if bundle.reading:
             self._place(bundle)
         return brought.made
+
+    def _fit(self, bundle: Bundle, part: Fetched, brought: Brought) -> None:
+        """What there was no time for was fetched in vain: less is asked for, and twice as much again when it is done in
+        time."""
+        if brought.is_late:
+            bundle.bite_bytes = max(brought.bytes, LEAST_BITE_BYTES)
+        elif bundle.bite_bytes and len(part.records) > bundle.bite_bytes // 2:
+            bundle.bite_bytes = 2 * bundle.bite_bytes if bundle.bite_bytes < FETCH_PARTITION_BYTES else 0
 
     def _widen(self, bundle: Bundle, part: Fetched) -> None:
         """A response without one whole batch. The partition is asked once more, with max_bytes for the claimed size.
@@ -508,7 +525,7 @@ class Source:
             self._homeless.discard(tp)
             self._unseat(bundle)
             return
-        if bundle.needs_kernels and not ready():
+        if bundle.divides and not ready():
             self._homeless.discard(tp)
             self._uncompiled.add(tp)
             self._later[tp] = time.monotonic() + COMPILED_S
@@ -548,6 +565,7 @@ class Source:
 
     def _want(self, puller: Puller, bundle: Bundle) -> None:
         usual = PROBE_BYTES if self._probed and not self._probed.isdisjoint(bundle.reading) else self._partition_bytes
+        usual = min(usual, bundle.bite_bytes or usual)
         puller.seat(bundle, self._wide.get(bundle.tp, usual))
 
     def _pull_all(self) -> None:

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from heliograph.types import TopicPartition
 from heliograph.wire import Fetched
 
 NO_LIMITS = Limits()  # of chunks without records
+NOBODY: Mapping[TopicPartition, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Brought:
     made: int = 0  # bytes that were unpacked for it; 0: the batches are still as they came
     strange: tuple[Strange, ...] = ()  # that stop the anchor: not written down yet
     unknown: Mapping[TopicPartition, int] = field(default_factory=dict)
+    is_late: bool = False  # it holds less than the answer did: there was no more time
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +58,7 @@ class Bundle:
     lanes: tuple[Lane, ...]
     reading: dict[Lane, None] = field(default_factory=dict)  # those that the fetch is for
     aside: set[int] = field(default_factory=set)  # offsets of strange records that are written down
+    bite_bytes: int = 0  # fetched at a time at most, while dividing takes long; 0: as much as of any partition
     read_failures: int = 0  # in a row, for the backoff of its fetch; those of writing are the lanes' own
     _targets: Targets | None = None
 
@@ -63,8 +67,8 @@ class Bundle:
         return self.lanes[0].spec.tp
 
     @property
-    def needs_kernels(self) -> bool:
-        """Whether everything it brings has to be labelled or divided."""
+    def divides(self) -> bool:
+        """Whether its records are taken out of their batches, one by one: to be labelled or divided."""
         return len(self.lanes) > 1 or self.lanes[0].spec.stage is not None
 
     @property
@@ -94,19 +98,20 @@ class Bundle:
         *,
         read_committed: bool,
         most_bytes: int = MOST_BYTES,
+        until: float = math.inf,
     ) -> Brought:
         """BatchError if its first batch cannot be read. What has to be unpacked ends behind the batch that makes it
-        more than `most_bytes`, and is fetched again from there."""
+        more than `most_bytes`, or in which `until` passes, and is fetched again from there."""
         stage = self.lanes[0].spec.stage
         if isinstance(stage, PutBack):
-            return self._put_back(stage, takers, part, limits, read_committed, most_bytes)
+            return self._put_back(stage, takers, part, limits, read_committed, most_bytes, until)
         if isinstance(stage, Stamp):
             now_ms = time.time_ns() // 1_000_000
-            labelled = mux(part.records, stage, now_ms, most_bytes=most_bytes)
+            labelled = mux(part.records, stage, now_ms, most_bytes=most_bytes, until=until)
             if labelled.newest_ms >= 0:
                 self.lanes[0].aged_ms = max(now_ms - labelled.newest_ms, 0) if stage.timed else 0
             chunks = self._chunks(takers, labelled.shares, part, limits, read_committed)
-            return Brought(chunks, labelled.shares.size, labelled.shares.made)
+            return _brought(chunks, labelled.shares)
         if len(self.lanes) == 1:
             alone = takers[0]
             chunk = Chunk(
@@ -117,8 +122,8 @@ class Bundle:
                 limits=limits(alone.max_batch_bytes),
             )
             return Brought([(alone, chunk)], chunk.remaining_bytes)
-        shares = split(part.records, len(self.lanes), most_bytes=most_bytes)
-        return Brought(self._chunks(takers, shares, part, limits, read_committed), shares.size, shares.made)
+        shares = split(part.records, len(self.lanes), most_bytes=most_bytes, until=until)
+        return _brought(self._chunks(takers, shares, part, limits, read_committed), shares)
 
     def _chunks(
         self,
@@ -164,6 +169,7 @@ class Bundle:
         limits: Callable[[int], Limits],
         read_committed: bool,
         most_bytes: int,
+        until: float,
     ) -> Brought:
         if self._targets is None:
             origins = [lane.spec.stage.origin for lane in self.lanes if isinstance(lane.spec.stage, PutBack)]
@@ -177,6 +183,7 @@ class Bundle:
             refuses=lambda origin: origin in refused or following.refuses(origin),
             aborted=part.aborted if read_committed else (),
             most_bytes=most_bytes,
+            until=until,
         )
         anchor, filled = self.anchor, done.shares.filled
         others = [lane for lane in takers if lane is not anchor]
@@ -184,7 +191,7 @@ class Bundle:
         chunks = self._chunks(served, done.shares, part, limits, read_committed)
         chunks += [(lane, _nothing(done.next_offset, lane)) for lane in others if self._place_of(lane) not in filled]
         if anchor is None or anchor not in takers:
-            return Brought(chunks, done.shares.size, done.shares.made, (), done.unknown)
+            return _brought(chunks, done.shares, (), done.unknown)
         self.aside = {offset for offset in self.aside if offset >= anchor.fetch_offset}
         # What others wrote down before is in `held` (rule H's answer). What is behind a record that waits for its place
         # is not written down yet: who begins that target may be another, and would not know.
@@ -194,9 +201,18 @@ class Bundle:
             for one in done.strange
             if anchor.fetch_offset <= one.record.offset < waits and one.record.offset not in written
         )
-        until = strange[0].record.offset if strange else waits
-        chunks = [(anchor, _nothing(until, anchor)), *chunks]
-        return Brought(chunks, done.shares.size, done.shares.made, strange, done.unknown)
+        place = strange[0].record.offset if strange else waits
+        chunks = [(anchor, _nothing(place, anchor)), *chunks]
+        return _brought(chunks, done.shares, strange, done.unknown)
+
+
+def _brought(
+    chunks: list[tuple[Lane, Chunk]],
+    shares: Shares,
+    strange: tuple[Strange, ...] = (),
+    unknown: Mapping[TopicPartition, int] = NOBODY,
+) -> Brought:
+    return Brought(chunks, shares.size, shares.made, strange, unknown, shares.is_late)
 
 
 def _nothing(until: int, lane: Lane) -> Chunk:

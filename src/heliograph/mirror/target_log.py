@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from heliograph.batch import Header, headers, legacy
-from heliograph.batch.header import MAGIC
-from heliograph.errors import BrokerError, CorruptBatch, WireError
+from heliograph.errors import BrokerError, WireError
 from heliograph.mirror.ledger import advance, distance
 from heliograph.mirror.positions import Position
+from heliograph.topiclog.batches import require_no_bytes
 from heliograph.types import TopicPartition
 from heliograph.wire import Client
 from heliograph.wire.codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, broker_error
@@ -106,7 +106,8 @@ class Scan:
                 offset = self.began_at = self._start_behind(offset, error)
                 continue
             before = offset
-            for batch in headers(_records(part.records)):
+            # Messages of formats before 0.11 have no producer id, and batches of ours may follow them.
+            for batch in headers(legacy.as_batches(part.records, check_crc=False)):
                 if batch.last_offset < offset:
                     continue
                 if batch.base_offset >= self._end:
@@ -114,8 +115,7 @@ class Scan:
                 yield batch
                 offset = batch.last_offset + 1
             if offset == before:
-                if len(part.records):
-                    raise self._damaged(offset, len(part.records))
+                require_no_bytes(part.records, self._client.alias, self._remote, offset)
                 if part.high_watermark < self._end:
                     raise behind(self._remote, part.high_watermark, self._end)
                 return  # compaction removed everything up to the end
@@ -132,23 +132,6 @@ class Scan:
                 partition=self._remote.partition,
             )
         return int(start)
-
-    def _damaged(self, offset: int, size: int) -> CorruptBatch:
-        remote = self._remote
-        return CorruptBatch(
-            f"{remote} at offset {offset}: the target's broker returned {size:,} bytes that are no record batch",
-            fix=f"Check the disk of the leader of {remote} with kafka-dump-log: what follows may be ours or not",
-            topic=remote.topic,
-            partition=remote.partition,
-            offset=offset,
-        )
-
-
-def _records(fetched: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview:
-    """With messages of formats before 0.11 as batches: none of them is ours, and batches of ours may follow."""
-    if len(fetched) > MAGIC and fetched[MAGIC] < 2:
-        return legacy.upgrade(memoryview(fetched), check_crc=False)
-    return fetched
 
 
 def behind(remote: TopicPartition, high_watermark: int, log_end: int) -> BrokerError:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from heliograph.batch import Record, decode, headers, legacy
-from heliograph.batch.header import MAGIC
-from heliograph.errors import BatchError
+from heliograph.errors import BatchError, CorruptBatch
+from heliograph.types import TopicPartition
 
 _COMMIT = 1  # of a control record's key: version, then type (0: abort), each an int16
 
@@ -25,11 +25,21 @@ class Batch:
     problem: str = ""  # why its records cannot be read
 
 
+def require_no_bytes(fetched: bytes | memoryview, alias: str, tp: TopicPartition, offset: int) -> None:
+    """Of a fetch at this offset without one whole batch: bytes that are none are not taken for the end of the log."""
+    if len(fetched):
+        raise CorruptBatch(
+            f"{tp} at offset {offset}: the broker returned {len(fetched):,} bytes that are no record batch",
+            fix=f"check the disk of the leader of {tp} in {alias} with kafka-dump-log: its segment is damaged",
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=offset,
+        )
+
+
 def batches(fetched: bytes | memoryview) -> Iterator[Batch]:
     """Every whole batch; stops at bytes that are none."""
-    view = memoryview(fetched)
-    if len(view) > MAGIC and view[MAGIC] < 2:
-        view = memoryview(legacy.upgrade(view, True))
+    view = legacy.as_batches(fetched, check_crc=True)
     at = 0
     for head in headers(view):
         data = view[at : at + head.size_bytes]

@@ -29,8 +29,8 @@ from uuid import UUID
 import structlog
 
 from heliograph.batch import Record
-from heliograph.errors import BrokerError, CorruptBatch
-from heliograph.topiclog.batches import Batch, batches
+from heliograph.errors import BrokerError
+from heliograph.topiclog.batches import Batch, batches, require_no_bytes
 from heliograph.topiclog.writer import WRITE_HEADER
 from heliograph.types import Isolation, TopicPartition
 from heliograph.wire import Client, Fetched
@@ -229,22 +229,11 @@ class TopicReader:
                     yield waiting.popleft().record
                 progress.next_offset = waiting[0].record.offset if waiting else at
             if at == before:
-                self._require_no_bytes(tp, at, fetched)
+                require_no_bytes(fetched.records, self._client.alias, tp, at)
                 at = end  # nothing but holes up to the end (`fetch_below`)
         if not waiting:
             progress.next_offset = max(at, progress.next_offset)
         yield from self._pass_open(progress, waiting, at)
-
-    def _require_no_bytes(self, tp: TopicPartition, at: int, fetched: Fetched) -> None:
-        if not len(fetched.records):
-            return
-        raise CorruptBatch(
-            f"{tp} at offset {at}: the broker returned {len(fetched.records)} bytes that are no record batch",
-            fix=f"look at the log of the leader of {tp} in {self._client.alias}: its segment is damaged",
-            topic=tp.topic,
-            partition=tp.partition,
-            offset=at,
-        )
 
     def _take(self, tp: TopicPartition, batch: Batch, at: int, progress: _Progress, waiting: deque[_Waiting]) -> None:
         """Records of open transactions wait, and all behind them (invariant c), until a marker decides."""
