@@ -1,8 +1,8 @@
 """A task copies a topic, without Spark and without a driver, and counts its CPU: what `bench.task_cost` starts.
 
-The task is the real one (`mirror.task`): its loop, its connections, positions and the offset map. Only its link to the
-driver is replaced, by one that is always well and tells the task to finish once everything is copied. The order comes as
-JSON on stdin, the figures go as JSON to stdout.
+The task is the real one (`mirror.task`): its loop, its connections, positions and the offset map. Only its link to its
+driver is replaced, by one that is always well and tells the task to finish once everything is copied. The order comes
+as JSON on stdin, the figures go as JSON to stdout.
 """
 
 from __future__ import annotations

@@ -53,6 +53,11 @@ def ready() -> bool:
     return _kernels.there
 
 
+def loaded() -> bool:
+    """As `ready`, but only looks."""
+    return _kernels.there
+
+
 def warm() -> None:
     """Load the kernels now and wait for it; also those that few flows need, so that none is left to compile."""
     from heliograph.batch import labelling  # noqa: F401
