@@ -31,7 +31,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from heliograph.batch import Chunk, Piece, base_timestamp, patch
@@ -112,6 +112,13 @@ class Counts:
     resyncs: int = 0
     repeated: int = 0  # records found on the target already (rule D) and not sent again
     lost: int = 0  # source offsets that retention took before they were read
+
+    def told(self) -> dict[str, int]:
+        """As a report has them. (`asdict` copies deeply: it was half of what a row cost.)"""
+        return {name: getattr(self, name) for name in COUNTED}
+
+
+COUNTED = tuple(one.name for one in fields(Counts))
 
 
 @dataclass(slots=True, eq=False)

@@ -128,5 +128,5 @@ def _of_lane(lane: Lane, hindered: Hindrance) -> dict[str, Any]:
         "latency": lane.latency.told(),
         "age": lane.age.told(),
         "unknown": [list(target) for target in lane.unknown],
-        **asdict(lane.counts),
+        **lane.counts.told(),
     }
