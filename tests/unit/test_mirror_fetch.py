@@ -43,7 +43,7 @@ class Connection:
 
     @property
     def last_wait_ms(self) -> float:
-        return float(self.requests[-1].max_wait.total_seconds() * 1000)
+        return float(self.requests[-1].max_wait_ms)
 
 
 class Brokers:

@@ -37,6 +37,10 @@ from heliograph.errors import BatchError, CorruptBatch, RecordTooLarge
 # Unpacked, a merged batch may be so large. Small compressed batches of very regular data would else grow without end.
 UNPACKED_BYTES = 8 << 20
 
+# An array of up to so many rows is listed at once: most are looked at one by one, which would cost four times as much.
+# Beyond that batches are tiny, and merged by kernels.
+LISTED_ROWS = 4096
+
 # A record that is too large by less than this factor is packed at its codec's tightest level before it is refused: its
 # producer may have done so, and the same record passes where its batch need not be rewritten. No level saves more.
 TIGHT_SAVES = 2
@@ -92,11 +96,13 @@ class Chunk:
         self._shared = shared
         self._rows = found.rows
         self._array: Any = None  # the rows as an array, once a kernel wants it
+        if not isinstance(found.rows, list) and len(found.rows) <= LISTED_ROWS:
+            self._array, self._rows = found.rows, [tuple(row) for row in found.rows.tolist()]
         self._row = 0  # the row to take from
         self._looked_at: tuple[int, Row] = (-1, (0,) * 8)  # the last one that was looked at: mostly it is again
         self._drop = 0  # how many of its records are taken or dropped
         self._past = wanted  # right after the last record taken
-        self._settled = not len(found.rows) or self._at(0)[c.AT_BASE] >= wanted
+        self._settled = not len(self._rows) or self._at(0)[c.AT_BASE] >= wanted
         self._payload: Any = None  # the unpacked records of row `_payload_row`, while it is taken in parts
         self._payload_row = -1
         self.next_offset = found.next_offset
@@ -105,7 +111,7 @@ class Chunk:
         self.skipped_empty = found.empty
         self.remaining_bytes: int
         self.remaining_records: int
-        self.remaining_bytes, self.remaining_records = _sums(found.rows)
+        self.remaining_bytes, self.remaining_records = _sums(self._rows)
 
     @classmethod
     def joined(cls, chunks: Sequence[Chunk]) -> Chunk:

@@ -67,6 +67,11 @@ def ready() -> bool:
     return _kernels.there
 
 
+def loaded() -> bool:
+    """As `ready`, but only looks."""
+    return _kernels.there
+
+
 def need() -> None:
     """For what cannot go without them: KernelsMissing until they are loaded."""
     if not ready():

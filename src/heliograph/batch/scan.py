@@ -28,6 +28,7 @@ from heliograph.batch.header import (
     PREFIX,
     SIZE,
     TRANSACTIONAL,
+    claimed_bytes,
 )
 from heliograph.errors import CorruptBatch
 
@@ -77,7 +78,9 @@ def find(
 ) -> Found:
     """Walk a buffer by whichever way suits its number of batches."""
     view = memoryview(records)
-    found = walk(view, wanted, aborted, read_committed, check_crc, FEW)
+    # Batches of one producer are alike, so the first one tells: what was walked in vain would be walked again.
+    many = loading.loaded() and len(view) > FEW * max(claimed_bytes(view), SIZE)
+    found = None if many else walk(view, wanted, aborted, read_committed, check_crc, FEW)
     if found is None and not loading.ready():
         found = walk(view, wanted, aborted, read_committed, check_crc, len(view))
     return found if found is not None else _by_kernel(view, wanted, aborted, read_committed, check_crc)

@@ -317,7 +317,7 @@ class Target:
         request = self._pushers[node].requests.popleft()
         self.pace.answered(time.monotonic() - request.sent_at)
         now_ms = time.time_ns() // 1_000_000
-        results = {TopicPartition(r.topic, r.partition): r for r in produced(response)}
+        results = {result[:2]: result for result in produced(response)}  # by topic and partition
         for note in request.notes:
             note.done(results[note.tp].error == 0)
         for lane, sent in request.batches:

@@ -57,6 +57,7 @@ class Brokers:
         self._dialer = Dialer()
         self._connections: dict[int, Connection] = {}
         self._descriptors: dict[int, int] = {}  # a connection that failed is closed and has no fileno any more
+        self._writing: set[int] = set()  # connections that are watched for room in the socket too
         self._dialling: dict[Address, int] = {}
         self._failed: dict[int, HeliographError] = {}  # why there is no connection to a node, until there is one
         self._refreshing = False
@@ -132,6 +133,11 @@ class Brokers:
         since = self.trying_since(node)
         return node in self._failed or (since is not None and now - since > REACH_S)
 
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+        return list(self._connections.values())
+
     def connected(self, node: int) -> Connection | None:
         """As `connection`, but only looks."""
         return self._connections.get(node)
@@ -150,6 +156,7 @@ class Brokers:
         if connection is None:
             return
         self._failed[node] = error
+        self._writing.discard(node)
         self._selector.unregister(self._descriptors.pop(node))
         connection.close()
         self.refresh()
@@ -158,10 +165,15 @@ class Brokers:
     def watch(self, node: int) -> None:
         """After a send: wait for room in the socket too, as long as bytes are left."""
         connection = self._connections[node]
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_write else 0)
+        if connection.wants_write == (node in self._writing):
+            return
         key = self._selector.get_key(self._descriptors[node])
-        if key.events != events:
-            self._selector.modify(key.fd, events, key.data)
+        if connection.wants_write:
+            self._writing.add(node)
+            self._selector.modify(key.fd, selectors.EVENT_READ | selectors.EVENT_WRITE, key.data)
+        else:
+            self._writing.discard(node)
+            self._selector.modify(key.fd, selectors.EVENT_READ, key.data)
 
     def _dialled(self, _: int) -> None:
         for address, result in self._dialer.ready():

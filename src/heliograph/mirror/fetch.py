@@ -273,6 +273,11 @@ class Source:
         puller = self._pullers.get(self._fetched_at.get(lane.spec.tp, -1))
         return puller.session.throttle_ms if puller else 0
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether any broker makes us wait for a quota's sake."""
+        return any(puller.session.throttle_ms for puller in self._pullers.values())
+
     def key_of(self, lane: Lane) -> int | None:
         """The connection it is read by, or would be; None: nobody leads it."""
         if (key := self._fetched_at.get(lane.spec.tp)) is not None:

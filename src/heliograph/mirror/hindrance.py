@@ -9,6 +9,7 @@ while nothing changes, and a report need not repeat them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import is_
 
 from heliograph.mirror.append import Target
 from heliograph.mirror.brokers import REQUEST_TIMEOUT_S, Brokers
@@ -61,6 +62,26 @@ def of_lane(lane: Lane, source: Source, target: Target, now: float) -> Hindrance
     if lane.high_watermark < 0:
         return Hindrance(f"{source.brokers.cluster.alias} is being asked", blind=True, vague=True)
     return NONE
+
+
+class Outlook:
+    """What all lanes of a task have in common between them and their brokers: metadata, connections, quotas."""
+
+    def __init__(self) -> None:
+        self._seen: list[object] = []
+
+    def is_unchanged(self, source: Source, target: Target, now: float) -> bool:
+        """Whether it is as it was when this was last asked, and nothing in it hinders anybody. Then nothing hinders a
+        lane that nothing hindered before, that stands where it stood and has nothing waiting."""
+        before, self._seen = self._seen, []
+        quiet = False
+        for brokers in (source.brokers, target.brokers):
+            open_now = brokers.connections
+            self._seen += [brokers.metadata, *open_now]
+            since = [one.oldest_sent_at for one in open_now]
+            quiet = quiet or any(at is not None and now - at > QUIET_S for at in since)
+        same = len(before) == len(self._seen) and all(map(is_, before, self._seen))
+        return same and not quiet and not source.is_throttled
 
 
 def _and_before(seen: str, said: str) -> str:

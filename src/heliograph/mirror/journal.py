@@ -99,6 +99,8 @@ class Journal:
         mapped: list[Moved] = []
         plain: list[Moved] = []
         for lanes in self._partitions:
+            if len(lanes) == 1 and lanes[0].acked is lanes[0].written and not lanes[0].map.dirty:
+                continue  # it stands still, as most of ten thousand do: nothing to compare
             moved = any(lane.written is None or lane.acked != lane.written or lane.map.dirty for lane in lanes)
             if moved and not any(lane.map.pending for lane in lanes):
                 at_most = max(offsetmap.WRITTEN_AT_ONCE // len(lanes), 1)

@@ -16,14 +16,15 @@ from typing import Any
 from heliograph.mirror import hindrance, sizes
 from heliograph.mirror.append import Target
 from heliograph.mirror.fetch import Source
-from heliograph.mirror.hindrance import Hindrance
-from heliograph.mirror.lane import Lane
+from heliograph.mirror.hindrance import Hindrance, Outlook
+from heliograph.mirror.lane import Lane, State
 from heliograph.mirror.link import LAST_S, Link
 from heliograph.mirror.protocol import Report, partition_report
 from heliograph.mirror.strands import bundles, together
 from heliograph.types import TopicPartition
 
 Seen = list[tuple[Lane, Hindrance]]  # the lanes of one source partition
+Still = tuple[int, int, int, int, bool]
 
 
 class Telling:
@@ -33,13 +34,25 @@ class Telling:
         self._partitions = [bundle.lanes for bundle in bundles(lanes).values()]
         self._source, self._target = source, target
         self._told: dict[TopicPartition, tuple[Any, ...]] = {}
+        self._outlook = Outlook()
+        # Of partitions that stood still, with nothing waiting and nothing in their way, when they were last looked at.
+        self._still: dict[TopicPartition, Still] = {}
 
     def tell(self, *, last: bool = False) -> None:
         """`last`: everything, whether it changed or not."""
         now = time.monotonic()
         changed: list[Seen] = []
+        if last or not self._outlook.is_unchanged(self._source, self._target, now):
+            self._still.clear()
         for lanes in self._partitions:
+            still = _still(lanes[0]) if len(lanes) == 1 else None
+            if still is not None and self._still.get(lanes[0].spec.tp) == still:
+                continue  # told already, as most of ten thousand are: a look at each of them is not free
             seen = [(lane, hindrance.of_lane(lane, self._source, self._target, now)) for lane in lanes]
+            if still is not None and seen[0][1] == hindrance.NONE:
+                self._still[lanes[0].spec.tp] = still
+            else:
+                self._still.pop(lanes[0].spec.tp, None)
             figures = tuple(_figures(lane, hindered) for lane, hindered in seen)
             if last or self._told.get(lanes[0].spec.tp) != figures:
                 self._told[lanes[0].spec.tp] = figures
@@ -54,11 +67,21 @@ class Telling:
         )
         if not self._link.tell(report, wait_s=LAST_S if last else 0.0):
             self._told.clear()  # nobody heard it: say everything again
+            self._still.clear()
             return
         self._target.latencies.heard()
         for lane, _ in (one for seen in changed for one in seen):
             lane.latency.clear()
             lane.age.clear()
+
+
+def _still(lane: Lane) -> Still | None:
+    """What tells that a lane stands where it stood; None: something waits, or is in its way."""
+    if lane.state is not State.FLOWING or lane.waiting or lane.in_flight or lane.read_trouble or lane.spec.strands:
+        return None
+    if lane.fetch_offset < lane.high_watermark:
+        return None
+    return lane.generation, lane.acked.next_offset, lane.acked.sequence, lane.high_watermark, lane.history
 
 
 def _figures(lane: Lane, hindered: Hindrance) -> tuple[Any, ...]:
@@ -105,5 +128,5 @@ def _of_lane(lane: Lane, hindered: Hindrance) -> dict[str, Any]:
         "latency": lane.latency.told(),
         "age": lane.age.told(),
         "unknown": [list(target) for target in lane.unknown],
-        **asdict(lane.counts),
+        **lane.counts.told(),
     }

@@ -12,18 +12,22 @@ D. A partition whose want() is not moved on comes again with the same data: the 
 
 from __future__ import annotations
 
-import functools
 import uuid
 from typing import Any, NamedTuple
-
-from kio.index import load_entity_module
-from kio.static.constants import EntityType
 
 from heliograph.errors import VersionUnsupported
 from heliograph.types import Isolation, TopicPartition
 from heliograph.wire import codes
+from heliograph.wire.fetch_request import (
+    FIRST_WRITTEN_BY_HAND,
+    FetchFrame,
+    ForgottenTopic,
+    Partition,
+    Topic,
+    kio_request,
+)
 from heliograph.wire.fetched import FIRST_VERSION_WITH_TOPIC_IDS, FetchAnswer, Fetched
-from heliograph.wire.messages import Message, build, throttle_ms
+from heliograph.wire.messages import Message, throttle_ms
 
 _LAST_EPOCH = 0x7FFFFFFF
 _NO_SESSION = -1
@@ -39,11 +43,6 @@ class _Want(NamedTuple):
     topic_id: uuid.UUID | None
     max_bytes: int
     leader_epoch: int
-
-
-@functools.cache
-def _schema(version: int) -> Any:
-    return load_entity_module("fetch", version, EntityType.request)
 
 
 class FetchSession:
@@ -140,16 +139,19 @@ class FetchSession:
         none. Brokers keep a thousand sessions; abandoned ones take up room for two minutes."""
         if not self._session_id or self._in_flight:
             return None
-        request = build(
-            "fetch",
+        request = FetchFrame(
             self.version,
-            max_wait=0,
+            max_wait_ms=0,
             min_bytes=0,
+            max_bytes=self.max_bytes,
+            isolation_level=self._isolation,
             session_id=self._session_id,
             session_epoch=_NO_SESSION,
+            topics=[],
+            forgotten_topics_data=[],
         )
         self.restart()
-        return request
+        return self._written(request)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -172,18 +174,22 @@ class FetchSession:
                 self._sent[tp] = self._wants[tp]
         self._changed.clear()
         self._forget.clear()
-        return build(
-            "fetch",
-            self.version,
-            max_wait=self.max_wait_ms,
-            min_bytes=self.min_bytes,
-            max_bytes=self.max_bytes,
-            isolation_level=self._isolation,
-            session_id=self._session_id,
-            session_epoch=_NO_SESSION if self._once else self._epoch,
-            topics=self._topics(named),
-            forgotten_topics_data=self._forgotten(forgotten),
+        return self._written(
+            FetchFrame(
+                self.version,
+                max_wait_ms=self.max_wait_ms,
+                min_bytes=self.min_bytes,
+                max_bytes=self.max_bytes,
+                isolation_level=self._isolation,
+                session_id=self._session_id,
+                session_epoch=_NO_SESSION if self._once else self._epoch,
+                topics=self._topics(named),
+                forgotten_topics_data=self._forgotten(forgotten),
+            )
         )
+
+    def _written(self, request: FetchFrame) -> Message:
+        return request if self.version >= FIRST_WRITTEN_BY_HAND else kio_request(request)
 
     def _everything(self) -> list[TopicPartition]:
         """All wants, starting elsewhere each time: the broker fills an answer from the front until it is full."""
@@ -192,28 +198,19 @@ class FetchSession:
             self._rotation = (self._rotation + 1) % len(every)
         return every[self._rotation :] + every[: self._rotation]
 
-    def _topics(self, named: list[TopicPartition]) -> list[Any]:
-        schema = _schema(self.version)
-        grouped: dict[tuple[str, uuid.UUID | None], list[Any]] = {}
+    def _topics(self, named: list[TopicPartition]) -> list[Topic]:
+        grouped: dict[tuple[str, uuid.UUID | None], list[Partition]] = {}
         for tp in named:
             want = self._wants[tp]
-            grouped.setdefault((tp.topic, want.topic_id), []).append(
-                schema.FetchPartition(
-                    partition=tp.partition,
-                    current_leader_epoch=want.leader_epoch,
-                    fetch_offset=want.offset,
-                    partition_max_bytes=want.max_bytes,
-                )
-            )
-        if self._by_id:
-            return [schema.FetchTopic(topic_id=i, partitions=tuple(parts)) for (_, i), parts in grouped.items()]
-        return [schema.FetchTopic(topic=topic, partitions=tuple(parts)) for (topic, _), parts in grouped.items()]
+            partition = Partition(tp.partition, want.offset, want.max_bytes, want.leader_epoch)
+            grouped.setdefault((tp.topic, want.topic_id), []).append(partition)
+        return [Topic(topic, topic_id, tuple(parts)) for (topic, topic_id), parts in grouped.items()]
 
-    def _forgotten(self, gone: list[tuple[TopicPartition, uuid.UUID | None]]) -> list[dict[str, Any]]:
+    def _forgotten(self, gone: list[tuple[TopicPartition, uuid.UUID | None]]) -> list[ForgottenTopic]:
         grouped: dict[tuple[str, uuid.UUID | None], list[int]] = {}
         for tp, topic_id in gone:
             grouped.setdefault((tp.topic, topic_id), []).append(tp.partition)
-        return [{"topic": t, "topic_id": i, "partitions": parts} for (t, i), parts in grouped.items()]
+        return [ForgottenTopic(topic, topic_id, tuple(parts)) for (topic, topic_id), parts in grouped.items()]
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -247,7 +244,8 @@ class FetchSession:
             part.topic = name
         else:
             topic_id = None
-        want, sent = self._wants.get(part.tp), self._sent.get(part.tp)
+        tp = part.tp
+        want, sent = self._wants.get(tp), self._sent.get(tp)
         if want is None or sent is None or want.offset != sent.offset or want.topic_id != topic_id:
             return False
         part.offset = sent.offset

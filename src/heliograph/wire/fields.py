@@ -1,4 +1,4 @@
-"""Single fields of Kafka's flexible messages, for what is read by hand. Versions and messages are not known."""
+"""Single fields of Kafka's flexible messages, for what is read and written by hand. Knows no versions, no messages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ import struct
 from kio.serial.readers import read_unsigned_varint
 
 _LEADER = struct.Struct(">ii")  # id, epoch
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 def unsigned(frame: memoryview, at: int) -> tuple[int, int]:
     """An unsigned varint and where it ends."""
     value, size = read_unsigned_varint(frame, at)
     return value, at + size
+
+
+def unsigned_bytes(value: int) -> bytes:
+    """An unsigned varint as it is written."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def bytes_at(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:

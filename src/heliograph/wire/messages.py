@@ -23,6 +23,7 @@ from kio.static.constants import EntityType
 from heliograph.errors import ProtocolError, VersionUnsupported
 from heliograph.wire import acks, fetched
 from heliograph.wire.bounded import bounded
+from heliograph.wire.fields import skip_tagged
 
 # kio's entities differ per version and are reached by attribute; a static type would fit one version only.
 Message: TypeAlias = Any
@@ -34,6 +35,7 @@ API_KEYS: Mapping[str, int] = {name: key for key, name in api_key_map.items()}
 _OWN_BUFFER_BYTES = 4096
 _PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
 _UNSUPPORTED_VERSION = 35
+_CORRELATION_BYTES = 4
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
@@ -177,17 +179,17 @@ class Decoder:
 
     api_key: int
     version: int
-    header: Callable[[memoryview, int], tuple[Message, int]]
+    header: Callable[[memoryview], tuple[int, int]]  # the correlation id, and where the body begins
     body: Callable[[memoryview, int], tuple[Message, int]]
 
     def read(self, frame: memoryview) -> tuple[int, Message]:
         """(correlation id, response). The frame must be read-only; only a fetch's records may be views of it."""
         try:
-            header, at = self.header(frame, 0)
+            correlation_id, at = self.header(frame)
             if self.api_key == _API_VERSIONS and self.version and read_error_code(frame, at)[0] == _UNSUPPORTED_VERSION:
                 # A broker that does not know this version of ApiVersions says so in version 0.
-                return header.correlation_id, decoder(_API_VERSIONS, 0).body(frame, at)[0]
-            return header.correlation_id, self.body(frame, at)[0]
+                return correlation_id, decoder(_API_VERSIONS, 0).body(frame, at)[0]
+            return correlation_id, self.body(frame, at)[0]
         # LookupError: kio's KeyError for a tagged field that it does not know, within another tagged field.
         except (SerialError, ValueError, TypeError, OverflowError, LookupError) as error:
             name = api_key_map[self.api_key]
@@ -197,10 +199,22 @@ class Decoder:
 @functools.cache
 def decoder(api_key: int, version: int) -> Decoder:
     entity = response_type(api_key, version)
-    body: Callable[[memoryview, int], tuple[Message, int]] = bounded(entity, entity_reader(entity))
     if api_key == _FETCH and version >= fetched.FIRST_READ_BY_HAND:
-        body = functools.partial(fetched.read, version=version)
-    elif api_key == _PRODUCE and acks.FIRST_READ_BY_HAND <= version <= acks.LAST_READ_BY_HAND:
-        body = acks.read
-    header = entity.__header_schema__  # type: ignore[attr-defined]
-    return Decoder(api_key, version, bounded(header, entity_reader(header)), body)
+        return Decoder(api_key, version, _flexible_header, functools.partial(fetched.read, version=version))
+    if api_key == _PRODUCE and acks.FIRST_READ_BY_HAND <= version <= acks.LAST_READ_BY_HAND:
+        return Decoder(api_key, version, _flexible_header, acks.read)
+    schema = entity.__header_schema__  # type: ignore[attr-defined]
+    read_header = bounded(schema, entity_reader(schema))
+
+    def header(frame: memoryview) -> tuple[int, int]:
+        found, size = read_header(frame, 0)
+        return found.correlation_id, size
+
+    return Decoder(api_key, version, header, bounded(entity, entity_reader(entity)))
+
+
+def _flexible_header(frame: memoryview) -> tuple[int, int]:
+    """Of a response that is read by hand: the correlation id, then tagged fields (version 1 of the header)."""
+    if len(frame) < _CORRELATION_BYTES:
+        raise ValueError(f"it ends too early ({len(frame)} bytes)")
+    return int.from_bytes(frame[:_CORRELATION_BYTES], "big", signed=True), skip_tagged(frame, _CORRELATION_BYTES)

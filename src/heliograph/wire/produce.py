@@ -2,9 +2,9 @@
 
 Answers for the shape of the request. Does not look into batches.
 
-The request is the one message of the protocol that is written by hand (from version 9 on, which every broker from 2.8
-on speaks): a mirror sends thousands a second, and through kio's writers a batch cost 50 µs of Python, more than
-everything else done to it. A test holds it against kio's own bytes, version by version.
+The request is written by hand from version 9 on, which every broker from 2.8 on speaks: a mirror sends thousands a
+second, and through kio's writers a batch cost 50 µs of Python, more than everything else done to it. (That of a fetch
+is too: `wire.fetch_request`.) A test holds it against kio's own bytes, version by version.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from kio.index import load_entity_module
 from kio.static.constants import EntityType
 
+from heliograph.wire.fields import unsigned_bytes
 from heliograph.wire.messages import Buffer, Message
 
 FIRST_FLEXIBLE_VERSION = 9
@@ -51,12 +52,12 @@ class ProduceFrame:
         small += _HEADER.pack(0, self.__version__, correlation_id, len(name))
         small += name
         # no tagged fields in the header; no transactional id
-        small += b"\0\0" + _BODY.pack(self.acks, self.timeout_ms) + _unsigned(len(self.topics) + 1)
+        small += b"\0\0" + _BODY.pack(self.acks, self.timeout_ms) + unsigned_bytes(len(self.topics) + 1)
         for topic, partitions in self.topics.items():
             text = topic.encode()
-            small += _unsigned(len(text) + 1) + text + _unsigned(len(partitions) + 1)
+            small += unsigned_bytes(len(text) + 1) + text + unsigned_bytes(len(partitions) + 1)
             for partition, batch in partitions.items():
-                small += partition.to_bytes(4, "big") + _unsigned(len(batch) + 1)
+                small += partition.to_bytes(4, "big") + unsigned_bytes(len(batch) + 1)
                 size += len(small) + len(batch)
                 buffers += (memoryview(small), memoryview(batch))
                 small = bytearray(1)  # no tagged fields after a partition
@@ -65,15 +66,6 @@ class ProduceFrame:
         buffers.append(memoryview(small))
         buffers[0][:4] = (size + len(small) - 4).to_bytes(4, "big")
         return buffers
-
-
-def _unsigned(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def produce_request(
