@@ -73,9 +73,23 @@ def test_from_its_start_to_running() -> None:
     scene.now += 20
     assert scene.state()[0] == "starting"
     scene.course.epochs = 1
+    scene.now += 20
+    assert scene.state() == ("starting", "Spark is starting its tasks")
     scene.report(5, 5)
     assert scene.state() == ("running", "")
     assert scene.because() == ""
+
+
+def test_what_the_first_task_finds_to_be_copied_is_no_stall() -> None:
+    scene = Scene()
+    scene.course.say("running", "", None)
+    scene.now += 20
+    scene.report(0, 4000)
+    assert scene.state() == ("running", "")
+    scene.leave()
+    scene.now += 7
+    scene.report(0, 4000)
+    assert scene.state()[0] == "stalled", "a task that comes again is no new beginning"
 
 
 def test_the_change_of_an_epoch_is_not_a_start_even_if_nothing_was_ever_copied() -> None:

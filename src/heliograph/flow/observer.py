@@ -200,6 +200,8 @@ class Observer:
         return self._tasks[task]
 
     def _take(self, row: Row, task: TaskKey, joined: int, lane: PartitionReport, now: float) -> None:
+        if row.joined < 0:  # its first task has begun; a task that dies and comes again is no new beginning
+            row.progress.begin_again(now)
         if joined >= row.joined or lane.next_offset > row.progress.next_offset:
             row.progress.saw_position(lane.next_offset, now)
         row.newest_ms = max(row.newest_ms, lane.timestamp)

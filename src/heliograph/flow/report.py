@@ -154,7 +154,8 @@ def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...], *, s
     if whole is not None:
         return whole.word, whole.words
     if look.survey.routes and not seen and not _all_ordered(found):
-        return "starting", _trouble(look) or look.because or found.words
+        tasks = "" if look.tasks else "Spark is starting its tasks"
+        return "starting", _trouble(look) or look.because or tasks or found.words
     if found.health is Health.STALLED:
         return "stalled", found.words
     if parked or found.health is Health.PARKED:
