@@ -28,6 +28,9 @@ class Kind:
     says: str
     brokers: int = 1  # clusters of at least so many
 
+    def lane_of(self, side: str) -> str:
+        return f"{self.lane}-{side}" if self.per_side else self.lane
+
 
 KINDS = (
     Kind("cut", 560, 0, 0, "links", False, "every connection through one broker's link is cut, at once or mid-request"),
@@ -56,15 +59,14 @@ class Fault:
     number: int
     kind: str
     side: str
-    after_s: float  # since the fault before it in the same lane was over
+    at_s: float  # since the storm began; later if the fault before it in the same lane is not over
     hold_s: float
     draw: float
     variant: float
 
     @property
     def lane(self) -> str:
-        kind = BY_NAME[self.kind]
-        return f"{kind.lane}-{self.side}" if kind.per_side else kind.lane
+        return BY_NAME[self.kind].lane_of(self.side)
 
 
 def draw_plan(
@@ -76,17 +78,16 @@ def draw_plan(
     chosen = _shares(kinds, faults)
     dice.shuffle(chosen)
     sides = [dice.choice(SIDES) for _ in chosen]
-    sizes = Counter(
-        f"{kind.lane}-{side}" if kind.per_side else kind.lane for kind, side in zip(chosen, sides, strict=True)
-    )
+    sizes = Counter(kind.lane_of(side) for kind, side in zip(chosen, sides, strict=True))
+    # Every lane has its faults at random moments of the same while: none is left waiting alone at the end.
+    moments = {lane: sorted(dice.uniform(0, minutes * 60) for _ in range(size)) for lane, size in sizes.items()}
     lanes: dict[str, list[Fault]] = {}
     for number, (kind, side) in enumerate(zip(chosen, sides, strict=True)):
-        lane = f"{kind.lane}-{side}" if kind.per_side else kind.lane
+        name = kind.lane_of(side)
+        lane = lanes.setdefault(name, [])
         hold_s = dice.uniform(kind.low_s, kind.high_s)
-        gap_s = minutes * 60 / sizes[lane]
-        after_s = max(0.2, dice.expovariate(1 / gap_s) - hold_s) if gap_s > 0 else 0.2
-        fault = Fault(number, kind.name, side, min(after_s, 3 * gap_s), hold_s, dice.random(), dice.random())
-        lanes.setdefault(lane, []).append(fault)
+        at_s = moments[name][len(lane)]
+        lane.append(Fault(number, kind.name, side, at_s, hold_s, dice.random(), dice.random()))
     return lanes
 
 
