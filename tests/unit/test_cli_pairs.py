@@ -44,6 +44,13 @@ def test_what_cannot_be_read_names_the_key_and_the_place(given: str) -> None:
         pairs_of([given], "--property", environment={})
 
 
+@pytest.mark.parametrize("content", ["", "\n", " \r\n"])
+def test_an_empty_file_is_no_secret(content: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(content)
+    with pytest.raises(ConfigError, match=r"--property sasl\.password: .*/secret cannot be read: it is empty"):
+        pairs_of([f"sasl.password=file:{tmp_path}/secret"], "--property")
+
+
 def test_what_is_no_pair_is_not_repeated() -> None:
     for bad in ("hunter2", "=hunter2", " = hunter2"):
         with pytest.raises(click.BadParameter) as caught:

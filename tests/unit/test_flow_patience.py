@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from heliograph.flow import factors, patience, reach
 from heliograph.flow.patience import Patience, insist
 from heliograph.state.replicas import Needed, Seen
 from heliograph.types import Cluster, Factor, Flow, Mux
+from heliograph.wire import Client
 
 US, EU = Cluster("us", {"bootstrap.servers": "us:1"}), Cluster("eu", {"bootstrap.servers": "eu:1"})
 
@@ -203,3 +205,15 @@ def test_a_factor_of_the_file_is_refused_only_when_all_brokers_had_time_to_come(
     looks(monkeypatch, ONE, silent=[[]])
     with pytest.raises(errors.ConfigError, match=r"eu\.rf = 3: eu has 1 broker, so t cannot be created"):
         factors.check_needed(fixed, Patience(60))
+
+
+def test_a_running_flow_is_judged_by_the_file_that_was_applied_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factors, "look", lambda _client, _needed: ONE)
+    flow = Flow(Cluster("us"), EU)
+    watch = factors.ReplicaWatch(lambda: flow, Client(US), Client(EU))
+    watch.look()
+    assert any("heartbeats" in one for one in watch.words)
+    flow = replace(flow, emit_heartbeats_s=None)
+    watch.look()
+    assert watch.words
+    assert not any("heartbeats" in one for one in watch.words)

@@ -41,7 +41,7 @@ from heliograph.connect.shapes import offsets_json
 from heliograph.errors import Held, HeliographError
 from heliograph.http.message import Refused, Request, Response
 from heliograph.http.notices import Notices
-from heliograph.http.routing import Match, Route, Router
+from heliograph.http.routing import AMBIGUOUS, Match, Route, Router
 from heliograph.types import Flow
 
 log = structlog.get_logger()
@@ -50,7 +50,6 @@ TRIES = 5  # of a change that other nodes are in the way of
 ENDED_S = 15.0  # what a connector gets to end before its offsets may be changed
 JSON_TYPES = ("application/json", "text/json")
 # Escaped slashes, dots and zeros, empty segments, escapes that are none: two readers could read two paths.
-AMBIGUOUS = re.compile(r"%2f|%2e|%00|//|%(?![0-9a-f]{2})", re.IGNORECASE)
 PARAMETERS = re.compile(r";[^/]*")
 
 

@@ -150,7 +150,7 @@ class Coordinator:
         made.also("orders", self._look_for_orders, ORDERS_EVERY_S)
         made.also("presence", self._lease.beat, BEAT_S, delay_s=0.0)
         made.also("standby", self._follow, FOLLOW_EVERY_S)
-        self._replicas = ReplicaWatch(self.flow, self._source, self._target)
+        self._replicas = ReplicaWatch(lambda: self.flow, self._source, self._target)
         made.also("replicas", self._replicas.look, REPLICAS_EVERY_S, delay_s=0.0)
         made.resting = lambda: self._helm.stopped
         made.leads = lambda: self.leadership.leads

@@ -11,7 +11,7 @@ A default factor is lowered only to what the cluster has brokers for, never beca
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -110,7 +110,8 @@ def _waits(clusters: Sequence[Cluster], silent: Sequence[str]) -> str:
 class ReplicaWatch:
     """Which topics of a running flow have fewer replicas than wanted, looked at now and then."""
 
-    def __init__(self, flow: Flow, source: Client, target: Client) -> None:
+    def __init__(self, flow: Callable[[], Flow], source: Client, target: Client) -> None:
+        """`flow`: as it is now, for a file may be applied while it runs."""
         self._flow, self._source, self._target = flow, source, target
         self.words: tuple[str, ...] = ()  # replaced, never changed
 
@@ -118,8 +119,9 @@ class ReplicaWatch:
         """A cluster that cannot be asked has what it had; that it is away is said by those who need it."""
         found: list[Shortfall] = []
         try:
-            for cluster, needed in _by_cluster(needed_by(self._flow)):
-                client = self._source if cluster.alias == self._flow.source.alias else self._target
+            flow = self._flow()
+            for cluster, needed in _by_cluster(needed_by(flow)):
+                client = self._source if cluster.alias == flow.source.alias else self._target
                 found += shortfalls(needed, look(client, needed))
         except WireError:
             return

@@ -10,6 +10,7 @@ handlers block; `answer` takes them at once, on the caller's thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -20,6 +21,8 @@ from heliograph.http.limits import Bucket
 from heliograph.http.message import Refused, Request, Response
 from heliograph.http.origin import require_own
 
+# Paths that two readers could take apart in two ways: a proxy that guards a path, and this server.
+AMBIGUOUS = re.compile(r"%2f|%2e|%00|//|%(?![0-9a-f]{2})", re.IGNORECASE)
 STRANGERS_PER_SECOND, STRANGERS_BURST = 0.1, 10.0  # audit lines about changes without credentials
 
 Handler = Callable[[Request, Mapping[str, str]], Response]
@@ -109,6 +112,8 @@ class Router:
             self._passed_over += 1
 
     def find(self, request: Request) -> Match:
+        if AMBIGUOUS.search(request.raw_path):
+            return self.refusing(request, Refused(HTTPStatus.BAD_REQUEST, "the path is ambiguous"), "anybody")
         path = request.path.rstrip("/") or "/"
         method = "GET" if request.method == "HEAD" else request.method
         found = [(route, named) for route in self.routes if (named := route.match(path)) is not None]
