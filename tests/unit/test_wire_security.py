@@ -223,7 +223,7 @@ def endpoint() -> Iterator[tuple[type[Endpoint], str]]:
     thread.join()
 
 
-def token_of(url: str, options: str) -> str:
+def token_of(url: str, options: str, **more: str) -> str:
     found = security_of(
         Cluster(
             "west",
@@ -232,6 +232,7 @@ def token_of(url: str, options: str) -> str:
                 "sasl.mechanism": "OAUTHBEARER",
                 "sasl.oauthbearer.token.endpoint.url": url,
                 "sasl.jaas.config": f"{OAUTH} required {options};",
+                **more,
             },
         )
     )
@@ -339,6 +340,28 @@ def test_an_endpoint_that_does_not_answer_in_http(answer: bytes) -> None:
             token_of(f"http://127.0.0.1:{listener.getsockname()[1]}/", CREDENTIALS)
     assert "does not answer in HTTP" in str(caught.value)
     assert "west.sasl.oauthbearer.token.endpoint.url" in caught.value.fix
+
+
+def test_an_endpoint_that_drips_its_answer_does_not_hold_the_login() -> None:
+    """A byte now and then is an answer to a socket's own timeout, and the login's lock is held meanwhile."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                receive(connection)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not over.wait(0.05):
+                    connection.sendall(b"y")
+
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        with pytest.raises(TokenUnavailable, match=r"did not come within 0\.3 s"):
+            token_of(url, CREDENTIALS, **{"sasl.login.read.timeout.ms": "300"})
+        over.set()
+        server.join()
 
 
 def test_an_endpoint_whose_host_is_no_host_name() -> None:

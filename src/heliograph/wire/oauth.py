@@ -2,14 +2,13 @@
 
 Answers for getting a token and keeping it while it is good. Knows Kafka's names for the settings; does not log in.
 
-The client secret goes to the address that the configuration names and nowhere else: redirects are not followed. Which
-addresses a connector's JSON may name is `config.token_urls`'s to say.
+The client secret goes to the address that the configuration names and nowhere else (`wire.token_http`). Which addresses
+a connector's JSON may name is `config.token_urls`'s to say.
 """
 
 from __future__ import annotations
 
 import base64
-import functools
 import http.client
 import json
 import math
@@ -20,15 +19,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from email.message import Message
-from typing import IO, Any
+from typing import Any
 
 from heliograph.errors import ConfigError, LoginFailed, TokenUnavailable
+from heliograph.wire import token_http
 
 # A token is used again until this share of its life is over, so that a login never carries one about to end.
 _FRESH_SHARE = 0.8
 _URL = "sasl.oauthbearer.token.endpoint.url"
-_MAX_ANSWER_BYTES = 1 << 20
 _UNKNOWN_LIFETIME_S = 60.0
 # Answers of an endpoint that restarts or has too much to do; the same request may be answered in a moment.
 _PASSING = (408, 425, 429)
@@ -95,16 +93,10 @@ def _client_credentials(
 ) -> tuple[str, float]:
     form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
     basic = base64.b64encode(f"{client_id}:{secret}".encode()).decode()
-    request = urllib.request.Request(
-        url,
-        urllib.parse.urlencode(form).encode(),
-        {"Authorization": f"Basic {basic}", "Accept": "application/json"},
-    )
+    headers = {"Authorization": f"Basic {basic}", "Accept": "application/json"}
     try:
-        with _opener().open(request, timeout=timeout_s) as answer:
-            body = _read(answer, time.monotonic() + timeout_s)
-            is_html = _is_html(answer.headers, body)
-    except _Redirected as error:
+        answer = token_http.post(url, form, headers, timeout_s)
+    except token_http.Redirected as error:
         why = f"it redirects ({error.code}) to {error.where}, which is not followed: the client secret would go there"
         raise _no_token(alias, url, client_id, why, f"Write the final address in {alias}.{_URL}") from error
     except urllib.error.HTTPError as error:
@@ -114,7 +106,7 @@ def _client_credentials(
             raise _unavailable(alias, url, client_id, why) from error
         fix = "Check clientId and clientSecret" if error.code in (400, 401, 403) else f"Check {alias}.{_URL}"
         raise _no_token(alias, url, client_id, why, fix) from error
-    except _BadAnswer as error:
+    except token_http.BadAnswer as error:
         raise _no_token(alias, url, client_id, str(error), f"Check {alias}.{_URL}, and proxies before it") from error
     except OSError as error:  # URLError and timeouts are
         why = f"it cannot be reached: {getattr(error, 'reason', error)}"
@@ -127,71 +119,14 @@ def _client_credentials(
         raise _no_token(alias, url, client_id, why, f"Check {alias}.{_URL}, and proxies before it") from error
     except (ValueError, TypeError, OverflowError) as error:  # as `link.NOT_AN_ADDRESS`
         raise _no_token(alias, url, client_id, f"this is not an address: {error}", f"Check {alias}.{_URL}") from error
-    if is_html:
+    if answer.is_html:
         why = "it answered with an HTML page, as login pages and proxies do, not with JSON"
         raise _no_token(alias, url, client_id, why, f"Check {alias}.{_URL}: it must be the token endpoint itself")
     try:
-        return read_token(body)
+        return read_token(answer.body)
     except ValueError as error:
         why, fix = f"its answer is not JSON with an access_token: {error}", f"Check {alias}.{_URL}"
         raise _no_token(alias, url, client_id, why, fix) from error
-
-
-class _BadAnswer(Exception):
-    """Words that can follow `no token from URL: `."""
-
-
-class _Redirected(urllib.error.HTTPError):
-    where = ""
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """urllib would send the request's headers, and with them the client secret, to any host and scheme."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
-    ) -> None:
-        fp.close()
-        error = _Redirected(req.full_url, code, msg, headers, None)
-        error.where = urllib.parse.urlsplit(newurl).netloc[:200] or "another path"
-        raise error
-
-
-@functools.cache
-def _opener() -> urllib.request.OpenerDirector:
-    """HTTP, HTTPS and the environment's proxies: none of urllib's `file:`, `ftp:` and `data:`."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        _NoRedirects(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
-def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
-    """A socket's timeout begins anew with each byte: an endpoint that sends one now and then would hold the login."""
-    body = bytearray()
-    while len(body) < _MAX_ANSWER_BYTES:
-        part = answer.read1(_MAX_ANSWER_BYTES - len(body))
-        if not part:
-            break
-        body += part
-        if time.monotonic() > deadline:
-            raise _BadAnswer("its answer did not end in time")
-    else:
-        raise _BadAnswer(f"its answer has more than {_MAX_ANSWER_BYTES} bytes")
-    if answer.length:  # `read1` does not say so by itself
-        raise _BadAnswer(f"its answer ended {answer.length} bytes early")
-    return bytes(body)
-
-
-def _is_html(headers: Message, body: bytes) -> bool:
-    return headers.get_content_type() in ("text/html", "application/xhtml+xml") or body.lstrip()[:1] == b"<"
 
 
 def _no_token(alias: str, url: str, client_id: str, why: str, fix: str) -> LoginFailed:
