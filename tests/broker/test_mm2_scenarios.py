@@ -133,6 +133,7 @@ class Case:
                 producer.begin_transaction()
                 for record in records[at : at + size]:
                     producer.produce(topic, record.value, record.key, partition=record.partition)
+                assert producer.flush(30) == 0  # else what is aborted may never have been sent
                 end(30)
 
     def commit(self, topic: str, share: float = 1.0, group: str = "") -> dict[int, int]:

@@ -28,7 +28,11 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 @click.group("demo", context_settings=SETTINGS, invoke_without_command=True, subcommand_metavar="[hub-spoke]")
-@click.option("--seconds", type=click.FloatRange(min=1), help="Produce so long, then check the copy and end.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    help="Produce so long after the first record came over, then check the copy and end.",
+)
 @click.option(
     "--rate", type=click.IntRange(1, 100_000), default=6_000, show_default=True, help="Events a second in all."
 )

@@ -29,7 +29,11 @@ COMPARED = "key, value, own headers, the eight labels, timestamp, order"
 
 @click.command("hub-spoke", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--spokes", "count", type=click.IntRange(1, MOST_SPOKES), default=2, show_default=True, help="How many.")
-@click.option("--seconds", type=click.FloatRange(min=1), help="Produce so long, then check the hub and end.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    help="Produce so long after the first record came over, then check the hub and end.",
+)
 @click.option(
     "--rate", type=click.IntRange(1, 100_000), default=3_000, show_default=True, help="Events a second in all."
 )

@@ -22,6 +22,7 @@ from heliograph.health.status import FlowStatus, Runner
 
 REFRESH_S = 2.0  # refresh.topics.interval.seconds of the demos
 CATCH_UP_S = 180.0  # a lone demo needs a second or two; on a machine ten times overloaded a minute was seen
+FIRST_S = 120.0  # the first record is waited for so long
 COMPARED = "key, value, headers, timestamp, order"
 
 
@@ -31,11 +32,11 @@ class FirstRecord:
     def __init__(self, begun_s: float, arrived: Callable[[FlowStatus], bool] = lambda status: status.records > 0):
         self._begun_s = begun_s
         self._arrived = arrived
-        self._said = False
+        self.said = False
 
     def __call__(self, statuses: Sequence[FlowStatus]) -> None:
-        if not self._said and any(map(self._arrived, statuses)):
-            self._said = True
+        if not self.said and any(map(self._arrived, statuses)):
+            self.said = True
             after_s = time.monotonic() - self._begun_s
             print_beside_table(f"✓ first record mirrored {after_s:.1f} s after the command")
 
@@ -65,7 +66,8 @@ class Play:
 
 
 def perform(play: Play, stack: ExitStack, flows: str, view: show.View, seconds: float | None) -> bool | None:
-    """From starting the flows to the last event copied: whether it was in time. None: somebody asked to stop."""
+    """From starting the flows to the last event copied: whether it was in time. None: somebody asked to stop. The
+    seconds begin with the first record mirrored: before it there is nothing to see."""
     with step(f"Spark and {flows}"):
         started = watch.start(play.runner, play.stop)
     stack.callback(watch.end, play.runner, play.stop)
@@ -73,6 +75,8 @@ def perform(play: Play, stack: ExitStack, flows: str, view: show.View, seconds: 
         return None
     play.events.start()
     with view:
+        if seconds is not None:
+            watch.follow(play.runner, play.stop, view, seconds=FIRST_S, each=play.first, done=lambda: play.first.said)
         watch.follow(play.runner, play.stop, view, seconds=seconds, each=play.first)
         play.events.stop(flush=not play.stop.asked)
         caught_up = seconds is not None and _catch_up(play, view)

@@ -176,6 +176,12 @@ class Observer:
         with self._lock:
             return {topic: histogram.copy() for topic, histogram in self._latency.items()}
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a task has ever said anything of any partition."""
+        with self._lock:
+            return any(row.joined >= 0 for row in self._rows.values())
+
     def latency_p99_ms(self) -> float | None:
         """Of the last seconds; None: nothing was copied in them."""
         now, whole = self.clock(), Histogram()

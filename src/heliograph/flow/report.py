@@ -154,7 +154,7 @@ def _state(look: Look, found: Summary, parked: tuple[ParkedPartition, ...], *, s
     if whole is not None:
         return whole.word, whole.words
     if look.survey.routes and not seen and not _all_ordered(found):
-        tasks = "" if look.tasks else "Spark is starting its tasks"
+        tasks = "" if look.observer.has_begun else "Spark is starting its tasks"
         return "starting", _trouble(look) or look.because or tasks or found.words
     if found.health is Health.STALLED:
         return "stalled", found.words
