@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, KafkaException
 
+from heliograph.errors import EmbeddedError
 from storm.clusters import TOPICS, Side, TopicShape
 from storm.faults import Faults
 from storm.groups import Groups
@@ -74,11 +75,18 @@ class Course:
             self._threads.append(thread)
         total = sum(map(len, lanes.values()))
         while any(thread.is_alive() for thread in self._threads):
+            self._require_links()
             self._tell(total)
             self._threads[0].join(0.01)
             deadline = time.monotonic() + TELL_EVERY_S
             while time.monotonic() < deadline and any(thread.is_alive() for thread in self._threads):
                 time.sleep(0.2)
+
+    def _require_links(self) -> None:
+        """Without them nothing is copied, and it is no fault of the mirror's."""
+        for side in self._sides.values():
+            if not all(link.alive for link in side.links.all()):
+                raise EmbeddedError(f"a link of {side.name}, through which the mirror reaches it, has died by itself")
 
     def _tell(self, total: int) -> None:
         done, memory = self._faults.done, self._mirror.memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import selectors
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from heliograph.embedded.ports import claim_port
 from heliograph.embedded.proxy import Cuts, Link
+from heliograph.embedded.relay import Relay
 from tests.kit import wait_until
 
 
@@ -190,3 +192,17 @@ def test_a_closed_link_leaves_no_process(echo: Echo) -> None:
     assert pid != os.getpid()
     link.close()
     assert not psutil.pid_exists(pid)
+
+
+def test_a_connection_that_comes_in_the_turn_of_a_refusal_does_not_end_the_relay() -> None:
+    """Both are ready in one look of the selector, the command first."""
+    ours, theirs = socket.socketpair()
+    port = claim_port()
+    relay = Relay(theirs, {"host": "127.0.0.1", "port": port.number, "target_port": 1})
+    with ours, theirs, socket.create_connection(("127.0.0.1", port.number)):
+        ours.sendall(b'{"do": "refuse", "on": true}\n')
+        known = {key.data: key for key in relay._selector.get_map().values()}
+        relay._serve(known[None], selectors.EVENT_READ)
+        relay._serve(known[relay], selectors.EVENT_READ)
+        assert relay.counts["connections"] == 0
+    port.release()

@@ -102,6 +102,10 @@ class Link:
         """The process that carries the bytes, if it has one of its own."""
         return self._process.pid if self._process else None
 
+    @property
+    def alive(self) -> bool:
+        return self._process is None or self._process.poll() is None
+
     def counts(self) -> Counts:
         return self._ask(do="count")
 

@@ -103,7 +103,8 @@ class Relay:
         if key.data is None:
             self._command()
         elif key.data is self:
-            self._accept()
+            if key.fileobj is self._listener:  # else a command of this very turn has closed it
+                self._accept()
         else:
             pair: Pair = key.data
             if not pair.open:
@@ -128,7 +129,7 @@ class Relay:
         self._selector.register(listener, READ, self)
 
     def _accept(self) -> None:
-        assert self._listener is not None
+        assert self._listener is not None  # `_serve` looked
         try:
             client, _ = self._listener.accept()
         except OSError:  # gone again before we came to it
