@@ -25,6 +25,7 @@ from kio.schema.metadata.v12 import response as metadata
 from kio.serial import entity_reader, entity_writer
 
 from heliograph.batch import header
+from heliograph.wire.fields import unsigned_bytes
 
 LOOPBACK = "127.0.0.1"
 TOPIC_ID = uuid.UUID(int=7)
@@ -121,23 +122,23 @@ class Broker:
             left -= len(data)
             if data or not request.session_epoch:
                 end = self._stock.end(partition)
-                found += [_FETCHED.pack(partition, 0, end, end, 0), b"\0", _INT.pack(-1), _unsigned(len(data) + 1)]
+                found += [_FETCHED.pack(partition, 0, end, end, 0), b"\0", _INT.pack(-1), unsigned_bytes(len(data) + 1)]
                 found += [data, b"\0"]
         answer = [_INT.pack(0), b"\0\0", _INT.pack(5)]  # no throttling, no error, the session's id
         if not found:
             return b"".join([*answer, b"\1\0"])
         count = sum(len(one) == _FETCHED.size for one in found)
-        return b"".join([*answer, b"\2", TOPIC_ID.bytes, _unsigned(count + 1), *found, b"\0\0"])
+        return b"".join([*answer, b"\2", TOPIC_ID.bytes, unsigned_bytes(count + 1), *found, b"\0\0"])
 
     def _produce(self, frame: bytes) -> bytes:
         at = 10 + int.from_bytes(frame[8:10], "big") + 1 + 1 + 6  # client id, tags, no transactional id, acks, timeout
         topics, at = _read_unsigned(frame, at)
-        out = [_unsigned(topics)]
+        out = [unsigned_bytes(topics)]
         for _ in range(topics - 1):
             size, at = _read_unsigned(frame, at)
             name, at = frame[at : at + size - 1], at + size - 1
             parts, at = _read_unsigned(frame, at)
-            out += [_unsigned(size), name, _unsigned(parts)]
+            out += [unsigned_bytes(size), name, unsigned_bytes(parts)]
             for _ in range(parts - 1):
                 partition = int.from_bytes(frame[at : at + 4], "big")
                 size, at = _read_unsigned(frame, at + 4)
@@ -203,15 +204,6 @@ def _written(response: Any) -> bytes:
 
 def _no_time() -> Any:
     return datetime.timedelta(0)
-
-
-def _unsigned(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _read_unsigned(frame: bytes, at: int) -> tuple[int, int]:

@@ -31,7 +31,7 @@ class _Kernels:
         self.again_at = 0.0
 
     def in_child(self) -> None:
-        """A child begins anew: the thread that loads does not survive a fork, what is loaded does."""
+        """A forked child has the kernels that were loaded, but not the thread that loads them: it starts its own."""
         self.begun = False
 
     def load_beside(self) -> None:

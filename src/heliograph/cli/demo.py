@@ -37,21 +37,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     "--rate", type=click.IntRange(1, 100_000), default=6_000, show_default=True, help="Events a second in all."
 )
 @click.option("--partitions", type=click.IntRange(1, 64), default=3, show_default=True, help="Of each topic.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="On stdout: a live table (rows every few seconds where that is no terminal), or JSON lines.",
-)
-@click.option(
-    "--report-seconds",
-    type=click.FloatRange(min=0.1),
-    default=5.0,
-    show_default=True,
-    help="Between rows, or JSON lines.",
-)
+@scene.view_options
 @log_options
 @click.pass_context
 def command(

@@ -45,21 +45,7 @@ COMPARED = "key, value, own headers, the eight labels, timestamp, order"
     show_default=True,
     help="Where the shared topics are: on the spoke, and copied over; or on the hub at once.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="On stdout: a live table (rows every few seconds where that is no terminal), or JSON lines.",
-)
-@click.option(
-    "--report-seconds",
-    type=click.FloatRange(min=0.1),
-    default=5.0,
-    show_default=True,
-    help="Between rows, or JSON lines.",
-)
+@scene.view_options
 @log_options
 def command(
     count: int, seconds: float | None, rate: int, partitions: int, via: str, output: str, report_seconds: float

@@ -64,7 +64,7 @@ def _content(key: str, path: Path, option: str) -> str:
             data = file.read(MAX_SECRET_BYTES + 1)
         if len(data) > MAX_SECRET_BYTES:
             raise ValueError(f"it has more than {MAX_SECRET_BYTES} bytes")
-        if not data.strip():  # half written, or the wrong file: nobody means an empty secret
+        if not data.strip():  # the file is half written, or the wrong one
             raise ValueError("it is empty")
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+import click
+
 from heliograph.cli import show, watch
 from heliograph.cli.compare import Difference
+from heliograph.cli.logs import F
 from heliograph.cli.out import CLEAR_LINE, echo, print_beside_table, style
 from heliograph.cli.traffic import Events
 from heliograph.embedded.kafka import Kafka
@@ -41,6 +44,26 @@ class FirstRecord:
             print_beside_table(f"✓ first record mirrored {after_s:.1f} s after the command")
 
 
+def view_options(command: F) -> F:
+    """The options that `view` takes."""
+    output = click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="On stdout: a live table (rows every few seconds where that is no terminal), or JSON lines.",
+    )
+    report_seconds = click.option(
+        "--report-seconds",
+        type=click.FloatRange(min=0.1),
+        default=5.0,
+        show_default=True,
+        help="Between rows, or JSON lines.",
+    )
+    return output(report_seconds(command))
+
+
 def view(
     output: str, report_seconds: float, rows: show.Line, json: show.Line, draw: show.Draw | None = None
 ) -> show.View:
@@ -66,8 +89,8 @@ class Play:
 
 
 def perform(play: Play, stack: ExitStack, flows: str, view: show.View, seconds: float | None) -> bool | None:
-    """From starting the flows to the last event copied: whether it was in time. None: somebody asked to stop. The
-    seconds begin with the first record mirrored: before it there is nothing to see."""
+    """From the start of the flows to the last event copied. Returns whether that was in time, or None if somebody asked
+    to stop. The seconds begin with the first record mirrored: before it there is nothing to see."""
     with step(f"Spark and {flows}"):
         started = watch.start(play.runner, play.stop)
     stack.callback(watch.end, play.runner, play.stop)

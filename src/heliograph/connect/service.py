@@ -41,7 +41,7 @@ from heliograph.connect.shapes import offsets_json
 from heliograph.errors import Held, HeliographError
 from heliograph.http.message import Refused, Request, Response
 from heliograph.http.notices import Notices
-from heliograph.http.routing import AMBIGUOUS, Match, Route, Router
+from heliograph.http.routing import Match, Route, Router
 from heliograph.types import Flow
 
 log = structlog.get_logger()
@@ -208,14 +208,15 @@ class Service:
 
 
 class Api(Router):
-    """What is not in the table, in Connect's words; and paths that two readers could take apart in two ways."""
+    """What is not in the table, and paths that are ambiguous, in Connect's words."""
 
     def find(self, request: Request) -> Match:
-        if AMBIGUOUS.search(request.raw_path):
-            return Match(request, Route(request.method, request.path, _ambiguous, "", "anybody", prompt=True), {})
         if ";" in request.raw_path:  # parameters of segments, which nobody needs
             request = replace(request, path=unquote(PARAMETERS.sub("", request.raw_path)))
         return super().find(request)
+
+    def ambiguous(self, request: Request) -> Match:
+        return Match(request, Route(request.method, request.path, _ambiguous, "", "anybody", prompt=True), {})
 
     def refusing(self, request: Request, refused: Refused, role: str = "reader") -> Match:
         why = f"HTTP {refused.status.value} {refused.status.phrase}"

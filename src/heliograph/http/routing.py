@@ -113,7 +113,7 @@ class Router:
 
     def find(self, request: Request) -> Match:
         if AMBIGUOUS.search(request.raw_path):
-            return self.refusing(request, Refused(HTTPStatus.BAD_REQUEST, "the path is ambiguous"), "anybody")
+            return self.ambiguous(request)
         path = request.path.rstrip("/") or "/"
         method = "GET" if request.method == "HEAD" else request.method
         found = [(route, named) for route in self.routes if (named := route.match(path)) is not None]
@@ -127,6 +127,9 @@ class Router:
         allowed = ", ".join(sorted({route.method for route, _ in found} | {"HEAD"}))
         why = f"{request.path} takes {allowed} only"
         return self.refusing(request, Refused(HTTPStatus.METHOD_NOT_ALLOWED, why, headers={"Allow": allowed}))
+
+    def ambiguous(self, request: Request) -> Match:
+        return self.refusing(request, Refused(HTTPStatus.BAD_REQUEST, "the path is ambiguous"), "anybody")
 
     def refusing(self, request: Request, refused: Refused, role: str = "reader") -> Match:
         def refuse(_request: Request, _named: Mapping[str, str]) -> Response:

@@ -1,7 +1,7 @@
 """One request to a token endpoint, and its answer within a time.
 
 Redirects are not followed: the client secret goes to the address that was named and nowhere else. An endpoint that
-drips its answer byte by byte is given up like one that is silent: a socket's own timeout begins anew with each byte.
+sends a byte now and then is given up like one that is silent; a socket's own timeout would begin again with each byte.
 """
 
 from __future__ import annotations
